@@ -1,0 +1,124 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "headscope/null_test.h"
+#include "headscope/patterns.h"
+#include "headscope/snapshot.h"
+
+namespace headscope {
+
+/// What calls a circuit emerging: the match margin (default), the attention mass, or whichever comes first.
+enum class Precursor { kMargin, kMass, kEither };
+
+/// The rules by which states change (docs/math.md section 6). Every event names them.
+struct CircuitRules {
+  Precursor precursor = Precursor::kMargin;
+  double alpha = 0.05;             ///< false `emerging` calls a run: over all patterns, heads and probes
+  int64_t planned_probes = 100;    ///< see spent_alpha
+  int64_t probes_in_a_row = 2;     ///< probes that must agree before any change, entering or leaving
+  double emerging_selectivity = 2; ///< effect floor: margin >= ln of it (nats), mass: selectivity >= it; alone where no null exists
+  double mass_floor = 0.1;         ///< attention mass that `formed` needs
+  double leave_fraction = 0.5;     ///< left below this part of threshold or mass floor
+  double class_at_256 = 30;        ///< class threshold at T = 256
+  bool scale_to_context = true;    ///< thresholds at equal mass, x(T) = x(256) (T - 1) / 255
+  int64_t retry_probes = 8;        ///< probes between two verifications of one circuit; doubles while inconclusive
+
+  /// The paper's own: emerging at 2x, formed at 50x / 100x / 30x, first probe counts, no mass floor, no hysteresis.
+  static CircuitRules reference();
+};
+
+/// The two null tests of one pattern at one probe; absent where no null was drawn (a recorded trajectory).
+struct PatternNulls {
+  std::optional<NullTestResult> margin;
+  std::optional<NullTestResult> mass;
+};
+
+/// One probe, as the tracker needs it. `heads` and their `patterns` in a fixed order over the whole run.
+struct ProbeEvidence {
+  int64_t step = 0;
+  double tokens = kNaN;
+  double wall_time = kNaN;
+  std::span<const HeadReading> heads;
+  std::vector<PatternNulls> nulls;  ///< one per pattern, or empty
+};
+
+/// The states of every pattern's circuit and of every head in it: a deterministic function of the probes and verdicts.
+///
+/// Head level:    dormant -> emerging -> formed, then lost when left (lost heads may emerge again).
+/// Pattern level: dormant -> emerging -> formed -> verified | not_causal | inconclusive, then lost.
+/// A NaN reading holds a head where it is: it neither advances nor breaks a streak.
+/// Not thread-safe. Copyable state through save() / load().
+class CircuitTracker {
+ public:
+  /// context: T of the probe. Throws std::invalid_argument on context < 2 or no patterns.
+  CircuitTracker(std::vector<Pattern> patterns, int64_t context, CircuitRules rules = {});
+  ~CircuitTracker();
+  CircuitTracker(CircuitTracker&&) noexcept;
+  CircuitTracker& operator=(CircuitTracker&&) noexcept;
+
+  /// Takes one probe, returns the events it caused (head level first, then pattern level). A probe at or before the
+  /// last step is taken as a new stretch of the run (a second data phase), never as an error.
+  std::vector<Event> update(const ProbeEvidence& probe);
+
+  /// The circuit that should be verified next, if one is due: a formed set without a verdict, one whose heads have changed since, or an inconclusive one
+  /// after retry_probes. Patterns with BehaviourMetric::kNone are never due.
+  struct Due {
+    size_t pattern;
+    std::vector<HeadId> heads;
+  };
+  std::optional<Due> verification_due() const;
+
+  /// Enters the outcome of an ablation (gate reports only), returns its events. A report on a circuit that was lost meanwhile changes nothing.
+  std::vector<Event> apply_verdict(const AblationReport& report, double tokens, double wall_time);
+
+  /// One reading per pattern, in order.
+  std::vector<CircuitReading> readings() const;
+  CircuitState head_state(size_t pattern, HeadId head) const;
+  /// Selectivity that `formed` needs for a pattern at this context.
+  double formed_threshold(size_t pattern) const;
+  const CircuitRules& rules() const;
+  int64_t probes() const;
+
+  /// Complete state as opaque bytes (versioned); load() throws std::runtime_error when the bytes are of another version
+  /// or of other patterns, context or rules, naming the difference.
+  std::string save() const;
+  void load(const std::string& bytes);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Head level `specialising`: the PR excess over the head's own null (same N, random tokens) has risen above its lowest
+/// value so far by `rise` of the largest possible PR, and held for `hold` probes. Names no pattern, raises no alert.
+class SpecialisationTracker {
+ public:
+  struct Rule {
+    double rise = 0.1;
+    int64_t hold = 3;
+  };
+  SpecialisationTracker() = default;
+  explicit SpecialisationTracker(Rule rule) : rule_(rule) {}
+  /// max_pr: min(N, D). Returns true when the head became specialising with this reading. NaN holds.
+  bool update(HeadId head, double participation_ratio, double null_participation_ratio, double max_pr);
+  bool specialising(HeadId head) const;
+  std::string save() const;
+  void load(const std::string& bytes);
+
+ private:
+  struct HeadState {
+    double lowest = kNaN;
+    int64_t held = 0;
+    bool specialising = false;
+  };
+  Rule rule_;
+  std::map<HeadId, HeadState> heads_;
+};
+
+}  // namespace headscope

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "headscope/snapshot.h"
+
+namespace headscope {
+
+/// The x axis of the PR integral (docs/math.md section 3). They differ by orders of magnitude: every record names its own.
+enum class IntegralAxis {
+  kLnTokens,           ///< x = ln(max(tokens, floor)); readings at 0 tokens are left out (the paper's text)
+  kLnTokensClamped1b,  ///< x = ln(max(tokens / 1e9, 1)): training before 1e9 tokens counts nothing (the reference code)
+  kStep,               ///< x = step (the reference's 124M script)
+};
+
+/// "ln_tokens", "ln_tokens_clamped_1b", "step".
+const char* to_string(IntegralAxis axis);
+/// The reverse; throws std::invalid_argument naming the value and the three choices.
+IntegralAxis integral_axis_from_string(const std::string& name);
+
+/// What an integral means: the trapezoid of max(PR - 1, 0) over the axis.
+struct IntegralDefinition {
+  IntegralAxis axis = IntegralAxis::kLnTokens;
+  double floor_tokens = 1.0;  ///< kLnTokens only
+};
+
+/// One reading of one head.
+struct TrajectoryPoint {
+  int64_t step = 0;
+  double tokens = kNaN;
+  double participation_ratio = kNaN;
+};
+
+/// Features of a trajectory (protocol section 4).
+struct TrajectoryFeatures {
+  double integral = 0;
+  double final_value = kNaN;
+  double max = kNaN;
+  double min = kNaN;
+  double spread = kNaN;  ///< max - min
+};
+
+/// PR readings of one head, in order of step. A reading at or before the last step supersedes what lay there and after
+/// (a resumed run replays steps); a non-finite PR is not kept. The integral is the left-to-right sum of its trapezoids,
+/// so a trajectory restored from its points gives the same bits.
+class Trajectory {
+ public:
+  explicit Trajectory(IntegralDefinition definition = {}) : definition_(definition) {}
+
+  /// Returns false when the reading was left out (non-finite PR).
+  bool add(const TrajectoryPoint& point);
+  double integral() const { return integral_; }
+  TrajectoryFeatures features() const;
+  const std::vector<TrajectoryPoint>& points() const { return points_; }
+  const IntegralDefinition& definition() const { return definition_; }
+
+ private:
+  IntegralDefinition definition_;
+  std::vector<TrajectoryPoint> points_;
+  double integral_ = 0;
+};
+
+/// One line of `headscope rank`.
+struct RankedHead {
+  HeadId id;
+  TrajectoryFeatures features;
+  int64_t rank = 0;  ///< 1 = largest integral; ties by id
+};
+
+/// Ranks heads by integral, largest first. A NaN integral cannot occur (see Trajectory).
+std::vector<RankedHead> rank_by_integral(const std::map<HeadId, Trajectory>& heads);
+
+}  // namespace headscope
