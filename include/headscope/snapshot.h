@@ -99,6 +99,7 @@ struct AblationReport {
   double effect = kNaN;               ///< ablated - baseline
   std::vector<double> control_effects;  ///< one per control set
   std::vector<std::vector<HeadId>> control_sets;  ///< the heads of each
+  std::vector<double> single_head_effects;  ///< each head of `heads` alone; filled where fewer than 8 controls exist
   double control_mean = kNaN;
   double difference_low = kNaN;       ///< bootstrap interval of effect - control mean
   double difference_high = kNaN;
