@@ -1,0 +1,1 @@
+// Owner of the precompiled ATen header that other targets reuse; it needs one source file.
