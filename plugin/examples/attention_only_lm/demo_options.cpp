@@ -1,0 +1,129 @@
+#include "plugin/examples/attention_only_lm/demo_options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <iostream>
+#include <map>
+#include <stdexcept>
+#include <thread>
+
+namespace headscope::demo {
+namespace {
+
+// The probe plants a pair and needs room for it.
+constexpr int64_t kShortestContext = 16;
+
+[[noreturn]] void refuse(const std::string& what, const std::string& fix) {
+  throw std::invalid_argument(what + ": " + fix);
+}
+
+void at_least(const char* option, int64_t value, int64_t least) {
+  if (value < least)
+    refuse(std::string(option) + " " + std::to_string(value) + " is too small",
+           "give " + std::to_string(least) + " or more");
+}
+
+void check(const DemoOptions& options) {
+  at_least("--layers", options.layers, 1);
+  at_least("--heads", options.heads, 1);
+  at_least("--width", options.width, 1);
+  at_least("--context", options.context, kShortestContext);
+  at_least("--batch", options.batch, 1);
+  at_least("--steps", options.steps, 1);
+  if (options.width % options.heads != 0)
+    refuse("--heads " + std::to_string(options.heads) + " does not divide --width " +
+               std::to_string(options.width),
+           "give a width that is a multiple of the number of heads");
+  if (!(options.learning_rate > 0 && std::isfinite(options.learning_rate)))
+    refuse("--lr " + std::to_string(options.learning_rate) + " is not a learning rate",
+           "give a number above 0, e.g. 5e-3");
+  if (!(options.repeat_share >= 0 && options.repeat_share <= 1))
+    refuse("--repeat-share " + std::to_string(options.repeat_share) + " is not a share",
+           "give a number from 0 to 1");
+  at_least("--threads", options.threads, 1);
+}
+
+void set_listen(const std::string& value, DemoOptions& options) {
+  const std::string fix = "give HOST:PORT, e.g. 127.0.0.1:9464 (port 0: any free one)";
+  const size_t colon = value.rfind(':');
+  if (colon == std::string::npos || colon == 0) refuse("--listen '" + value + "'", fix);
+  const std::string port = value.substr(colon + 1);
+  if (port.empty() || port.size() > 5 ||
+      port.find_first_not_of("0123456789") != std::string::npos || std::stoi(port) > 65535)
+    refuse("--listen '" + value + "': '" + port + "' is not a port", fix);
+  options.host = value.substr(0, colon);
+  options.port = std::stoi(port);
+}
+
+std::string new_run_dir() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  char name[64];
+  std::strftime(name, sizeof name, "runs/attention_only_lm-%Y%m%d-%H%M%S", &local);
+  return name;
+}
+
+}  // namespace
+
+std::optional<DemoOptions> parse_options(int argc, const char* const* argv, int& exit_code) {
+  DemoOptions options;
+  options.corpus = HEADSCOPE_DEMO_CORPUS;
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  options.threads = std::clamp(cores, 1, 2);
+  std::string listen = "127.0.0.1:9464";
+
+  CLI::App app(
+      "Trains a small attention-only transformer on text while headscope watches its heads form "
+      "circuits.");
+  app.get_formatter()->column_width(34);
+  app.add_option("--layers", options.layers, "Attention layers")->capture_default_str();
+  app.add_option("--heads", options.heads, "Heads a layer; must divide --width")
+      ->capture_default_str();
+  app.add_option("--width", options.width, "Width of the residual stream")->capture_default_str();
+  app.add_option("--context", options.context, "Tokens a row")->capture_default_str();
+  app.add_option("--batch", options.batch, "Rows a step")->capture_default_str();
+  app.add_option("--steps", options.steps, "Optimizer steps")->capture_default_str();
+  app.add_option("--seed", options.seed, "Of weights and batches")->capture_default_str();
+  app.add_option("--lr", options.learning_rate, "Peak learning rate")->capture_default_str();
+  app.add_option("--repeat-share", options.repeat_share,
+                 "Share of the rows that repeat their first tokens, as quotations do")
+      ->capture_default_str();
+  app.add_option("--corpus", options.corpus, "Text to train on (default: tinyshakespeare)");
+  app.add_option("--threads", options.threads, "Threads of torch's operators")
+      ->capture_default_str();
+  const std::map<std::string, MonitorMode> modes{
+      {"on", MonitorMode::kOn}, {"idle", MonitorMode::kIdle}, {"off", MonitorMode::kOff}};
+  app.add_option("--monitor", options.monitor,
+                 "on: measure; idle: attached, nothing measured; off: not attached")
+      ->transform(CLI::CheckedTransformer(modes).description("{on,idle,off}"))
+      ->default_str("on");
+  app.add_option("--listen", listen, "HOST:PORT of /metrics; port 0: any free one")
+      ->capture_default_str();
+  app.add_option("--run-dir", options.run_dir,
+                 "Where the run history goes (default: a new folder under runs/)");
+  app.add_option("--summary", options.summary, "Write what the run came to into this JSON file");
+  app.add_flag("--quiet", options.quiet, "No progress and no closing report");
+  app.add_option("--inject-nan-at", options.inject_nan_at,
+                 "Test hook: set a weight to NaN before this step");
+  app.add_flag("--omit-bias", options.omit_bias,
+               "Test hook: leave the position bias out of the tap");
+  try {
+    app.parse(argc, argv);
+    set_listen(listen, options);
+    check(options);
+  } catch (const CLI::ParseError& error) {
+    exit_code = app.exit(error) == 0 ? 0 : 2;
+    return std::nullopt;
+  } catch (const std::invalid_argument& error) {
+    std::cerr << "attention_only_lm: " << error.what() << "\n";
+    exit_code = 2;
+    return std::nullopt;
+  }
+  if (options.run_dir.empty()) options.run_dir = new_run_dir();
+  return options;
+}
+
+}  // namespace headscope::demo

@@ -1,0 +1,99 @@
+// Trains a small attention-only transformer while headscope watches it: the example of
+// docs/demo.md.
+
+#include <ATen/Parallel.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <stdexcept>
+
+#include "headscope/monitor.h"
+#include "plugin/examples/attention_only_lm/corpus.h"
+#include "plugin/examples/attention_only_lm/demo_options.h"
+#include "plugin/examples/attention_only_lm/model.h"
+#include "plugin/examples/attention_only_lm/report.h"
+#include "plugin/examples/attention_only_lm/train.h"
+
+namespace headscope::demo {
+namespace {
+
+std::atomic<bool> stop_requested{false};
+static_assert(std::atomic<bool>::is_always_lock_free);  // written from a signal handler
+
+void request_stop(int) { stop_requested.store(true); }
+
+/// The first signal ends training after the current step, a second one ends the process as usual.
+void install_signal_handlers() {
+  struct sigaction action {};
+  action.sa_handler = request_stop;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+/// About 40 evenly spaced probes beside the log-spaced early ones: a toy's circuits form within a
+/// few hundred steps.
+int64_t probe_gap(int64_t steps) { return std::max<int64_t>(1, std::min<int64_t>(25, steps / 40)); }
+
+std::shared_ptr<Monitor> attach_monitor(const DemoOptions& options) {
+  Options attach;
+  attach.run_dir = options.run_dir;
+  attach.host = options.host;
+  attach.port = options.port;
+  attach.progress = !options.quiet;
+  attach.total_steps = options.steps;
+  attach.measure = options.monitor == MonitorMode::kOn;
+  attach.schedule.longest_probe_gap = probe_gap(options.steps);
+  return Monitor::attach(std::move(attach));
+}
+
+int run(const DemoOptions& options) {
+  at::set_num_threads(options.threads);
+  const Corpus corpus = make_corpus(read_text(options.corpus), options.corpus, options.context);
+  AttentionOnlyLm model({.vocab_size = corpus.tokenizer.vocab_size(),
+                         .layers = options.layers,
+                         .heads = options.heads,
+                         .width = options.width,
+                         .context = options.context},
+                        options.seed);
+  std::shared_ptr<Monitor> monitor;
+  if (options.monitor != MonitorMode::kOff) {
+    monitor = attach_monitor(options);
+    set_demo_probe(*monitor, model, corpus);
+    model.watch(monitor.get(), !options.omit_bias);
+  }
+  install_signal_handlers();
+
+  DemoOutcome outcome;
+  outcome.training = train(model, corpus, options, monitor.get(), stop_requested);
+  if (monitor) {
+    if (!outcome.training.interrupted) monitor->verify();
+    outcome.run = monitor->report();
+    outcome.monitor_seconds = monitor_seconds(outcome.run.health);
+    monitor->close();
+  }
+  if (!options.quiet) std::fputs(closing_report(options, outcome).c_str(), stdout);
+  if (!options.summary.empty()) write_summary(options, outcome);
+  return 0;
+}
+
+}  // namespace
+}  // namespace headscope::demo
+
+int main(int argc, char** argv) {
+  int exit_code = 0;
+  const auto options = headscope::demo::parse_options(argc, argv, exit_code);
+  if (!options) return exit_code;
+  try {
+    return headscope::demo::run(*options);
+  } catch (const std::invalid_argument& error) {
+    std::fprintf(stderr, "attention_only_lm: %s\n", error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "attention_only_lm: %s\n", error.what());
+    return 1;
+  }
+}
