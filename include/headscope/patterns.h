@@ -10,8 +10,10 @@ namespace headscope {
 
 /// How the null of a pattern's precursor is drawn (docs/math.md section 5).
 enum class NullKind {
-  kPermuteTargets,   ///< targets permuted across rows: the position marginal is the same (induction, duplicate-token)
-  kUniformControls,  ///< each row's target redrawn among its control positions (patterns defined by a position)
+  kPermuteTargets,  ///< targets permuted across rows: the position marginal is the same (induction,
+                    ///< duplicate-token)
+  kUniformControls,  ///< each row's target redrawn among its control positions (patterns defined by
+                     ///< a position)
 };
 
 /// The behaviour whose loss an ablation is judged by; kNone: the pattern's life ends at `formed`.
@@ -20,26 +22,30 @@ enum class BehaviourMetric { kNone, kPlantedLoss, kRepeatedLoss };
 /// "none", "planted_loss", "repeated_loss".
 const char* to_string(BehaviourMetric metric);
 
-/// Key positions in [0, query] that a head of the pattern attends to from `query`; empty: the row does not count.
-/// tokens: the row, [T]. Must be deterministic; called off the training hot path.
-using TargetFunction = std::function<std::vector<int64_t>(std::span<const int64_t> tokens, int64_t query)>;
+/// Key positions in [0, query] that a head of the pattern attends to from `query`; empty: the row
+/// does not count. tokens: the row, [T]. Must be deterministic; called off the training hot path.
+using TargetFunction =
+    std::function<std::vector<int64_t>(std::span<const int64_t> tokens, int64_t query)>;
 
 /// An attention pattern: a name, its targets, and what it takes to be called formed.
 struct Pattern {
-  std::string name;              ///< [a-z0-9_-], becomes the label value `pattern`
+  std::string name;  ///< [a-z0-9_-], becomes the label value `pattern`
   TargetFunction targets;
-  double formed_at_256 = 30.0;   ///< selectivity for `formed` at T = 256; x(T) = x(256) (T - 1) / 255
+  double formed_at_256 =
+      30.0;  ///< selectivity for `formed` at T = 256; x(T) = x(256) (T - 1) / 255
   NullKind null = NullKind::kPermuteTargets;
   BehaviourMetric metric = BehaviourMetric::kNone;
 };
 
-/// induction (50x, planted_loss), previous-token (100x, repeated_loss), duplicate-token (30x, repeated_loss),
-/// first-token, self, local (30x, no metric), in this order, which breaks ties of the class.
-/// Targets from query t: induction: after the earlier occurrences of tokens[t]; duplicate: those occurrences;
-/// previous: t-1; self: t; first: 0; local: t-5..t-2. On the planted probe (one earlier A) they are the protocol's.
+/// induction (50x, planted_loss), previous-token (100x, repeated_loss), duplicate-token (30x,
+/// repeated_loss), first-token, self, local (30x, no metric), in this order, which breaks ties of
+/// the class. Targets from query t: induction: after the earlier occurrences of tokens[t];
+/// duplicate: those occurrences; previous: t-1; self: t; first: 0; local: t-5..t-2. On the planted
+/// probe (one earlier A) they are the protocol's.
 std::vector<Pattern> standard_patterns();
 
-/// Refuses duplicate or malformed names and missing functions; throws std::invalid_argument naming the value.
+/// Refuses duplicate or malformed names and missing functions; throws std::invalid_argument naming
+/// the value.
 void validate_patterns(std::span<const Pattern> patterns);
 
 }  // namespace headscope

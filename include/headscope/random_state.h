@@ -9,17 +9,19 @@
 
 namespace headscope {
 
-/// numpy's legacy RandomState for integers, bit for bit, on std::mt19937: what the reference protocol draws with.
-/// Not a source of quality randomness for new work, and never the host's generator.
+/// numpy's legacy RandomState for integers, bit for bit, on std::mt19937: what the reference
+/// protocol draws with. Not a source of quality randomness for new work, and never the host's
+/// generator.
 class RandomState {
  public:
   explicit RandomState(uint32_t seed) : engine_(seed) {}
 
-  /// Uniform in [low, high): masked rejection on 32-bit draws, one draw a try. A range of one value draws nothing.
+  /// Uniform in [low, high): masked rejection on 32-bit draws, one draw a try. A range of one value
+  /// draws nothing.
   int64_t integer(int64_t low, int64_t high) {
     if (high <= low)
-      throw std::invalid_argument("RandomState::integer: empty range [" + std::to_string(low) + ", " +
-                                  std::to_string(high) + ")");
+      throw std::invalid_argument("RandomState::integer: empty range [" + std::to_string(low) +
+                                  ", " + std::to_string(high) + ")");
     const uint64_t last = static_cast<uint64_t>(high - low) - 1;
     if (last > 0xffffffffu)
       throw std::invalid_argument("RandomState::integer: range beyond 32 bits");

@@ -2,17 +2,21 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "headscope/snapshot.h"
 
 namespace headscope {
 
-/// The x axis of the PR integral (docs/math.md section 3). They differ by orders of magnitude: every record names its own.
+/// The x axis of the PR integral (docs/math.md section 3). They differ by orders of magnitude:
+/// every record names its own.
 enum class IntegralAxis {
-  kLnTokens,           ///< x = ln(max(tokens, floor)); readings at 0 tokens are left out (the paper's text)
-  kLnTokensClamped1b,  ///< x = ln(max(tokens / 1e9, 1)): training before 1e9 tokens counts nothing (the reference code)
+  kLnTokens,           ///< x = ln(max(tokens, floor)), no place at 0 tokens (the paper's text)
+  kLnTokensClamped1b,  ///< x = ln(max(tokens / 1e9, 1)): training before 1e9 tokens counts nothing
+                       ///< (the reference code)
   kStep,               ///< x = step (the reference's 124M script)
 };
 
@@ -21,7 +25,9 @@ const char* to_string(IntegralAxis axis);
 /// The reverse; throws std::invalid_argument naming the value and the three choices.
 IntegralAxis integral_axis_from_string(const std::string& name);
 
-/// What an integral means: the trapezoid of max(PR - 1, 0) over the axis.
+/// What an integral means: the trapezoid of max(PR - 1, 0) over the axis. A reading without a place
+/// on the axis (tokens not known, or 0 under kLnTokens) adds nothing to the integral and is passed
+/// over; the other features see it.
 struct IntegralDefinition {
   IntegralAxis axis = IntegralAxis::kLnTokens;
   double floor_tokens = 1.0;  ///< kLnTokens only
@@ -43,12 +49,14 @@ struct TrajectoryFeatures {
   double spread = kNaN;  ///< max - min
 };
 
-/// PR readings of one head, in order of step. A reading at or before the last step supersedes what lay there and after
-/// (a resumed run replays steps); a non-finite PR is not kept. The integral is the left-to-right sum of its trapezoids,
-/// so a trajectory restored from its points gives the same bits.
+/// PR readings of one head, in order of step. A reading at or before the last step supersedes what
+/// lay there and after (a resumed run replays steps); a non-finite PR is not kept. The integral is
+/// the left-to-right sum of its trapezoids, so a trajectory restored from its points gives the same
+/// bits.
 class Trajectory {
  public:
-  explicit Trajectory(IntegralDefinition definition = {}) : definition_(definition) {}
+  /// Throws std::invalid_argument unless floor_tokens is finite and above 0.
+  explicit Trajectory(IntegralDefinition definition = {});
 
   /// Returns false when the reading was left out (non-finite PR).
   bool add(const TrajectoryPoint& point);
@@ -58,9 +66,13 @@ class Trajectory {
   const IntegralDefinition& definition() const { return definition_; }
 
  private:
+  void append(const TrajectoryPoint& point);
+
   IntegralDefinition definition_;
   std::vector<TrajectoryPoint> points_;
   double integral_ = 0;
+  std::optional<std::pair<double, double>>
+      last_on_axis_;  ///< place and height of the last reading that has one
 };
 
 /// One line of `headscope rank`.

@@ -1,0 +1,112 @@
+#include "csrc/probe/probe_plan.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "csrc/probe/group_table.h"
+
+namespace headscope {
+namespace {
+
+using Positions = std::vector<int64_t>;
+
+/// Ascending, distinct and within [0, context).
+Positions cleaned(Positions positions, int64_t context) {
+  std::sort(positions.begin(), positions.end());
+  positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
+  std::erase_if(positions, [&](int64_t t) { return t < 0 || t >= context; });
+  return positions;
+}
+
+/// First, self, the five before, and every pattern's targets: what controls leave out.
+std::set<int64_t> special_positions(const std::vector<Positions>& targets, int64_t context) {
+  std::set<int64_t> special{0};
+  for (int64_t t = context - 6; t < context; ++t) special.insert(t);
+  for (const auto& positions : targets) special.insert(positions.begin(), positions.end());
+  return special;
+}
+
+}  // namespace
+
+ProbePlan plan_probe(const at::Tensor& tokens_in, const ProbeOptions& options) {
+  const at::Tensor tokens = tokens_in.contiguous();
+  const size_t pattern_count = options.patterns.size();
+  ProbePlan plan;
+  plan.examples = tokens.size(0);
+  plan.context = tokens.size(1);
+  plan.patterns = options.patterns;
+  plan.controls = options.controls;
+  plan.candidate.assign(pattern_count, {});
+  plan.target_count.assign(pattern_count, {});
+
+  // Every row's targets, and the distinct target sets of the permuted patterns: the columns of their null.
+  std::vector<std::vector<Positions>> targets(static_cast<size_t>(plan.examples));  // [row][pattern]
+  std::map<Positions, int32_t> column_of;
+  std::vector<Positions> columns;
+  std::vector<std::set<int64_t>> column_positions(pattern_count);
+  for (int64_t n = 0; n < plan.examples; ++n) {
+    const std::span row(tokens.const_data_ptr<int64_t>() + n * plan.context, static_cast<size_t>(plan.context));
+    for (size_t p = 0; p < pattern_count; ++p) {
+      Positions own = cleaned(plan.patterns[p].targets(row, plan.context - 1), plan.context);
+      plan.target_count[p].push_back(static_cast<int64_t>(own.size()));
+      int32_t column = -1;
+      if (plan.patterns[p].null == NullKind::kPermuteTargets && !own.empty()) {
+        const auto found = column_of.find(own);
+        if (found != column_of.end()) {
+          column = found->second;
+        } else if (static_cast<int64_t>(columns.size()) < ProbePlan::kMaxCandidateSets) {
+          column = static_cast<int32_t>(columns.size());
+          column_of.emplace(own, column);
+          columns.push_back(own);
+        }
+        if (column >= 0) column_positions[p].insert(own.begin(), own.end());
+      }
+      plan.candidate[p].push_back(column);
+      targets[static_cast<size_t>(n)].push_back(std::move(own));
+    }
+  }
+  plan.candidate_sets = static_cast<int64_t>(columns.size());
+  plan.groups = plan.uniform_group(ProbePlan::kUniformCandidates);
+
+  const Positions reference = reference_control_positions(plan.context);
+  for (int64_t begin = 0; begin < plan.examples; begin += options.micro_batch) {
+    const int64_t count = std::min(options.micro_batch, plan.examples - begin);
+    GroupTable table;
+    for (int64_t n = begin; n < begin + count; ++n) {
+      const auto& own = targets[static_cast<size_t>(n)];
+      const std::set<int64_t> special = special_positions(own, plan.context);
+      Positions ordinary;
+      for (int64_t t = 0; t < plan.context; ++t) {
+        if (!special.contains(t)) ordinary.push_back(t);
+      }
+      for (const auto& positions : own) table.add(positions);
+      for (size_t p = 0; p < pattern_count; ++p) {
+        if (plan.patterns[p].null == NullKind::kUniformControls) {
+          table.add(ordinary);
+          continue;
+        }
+        Positions lag_matched;
+        for (const int64_t t : column_positions[p]) {
+          if (!special.contains(t)) lag_matched.push_back(t);
+        }
+        table.add(lag_matched);
+      }
+      table.add(plan.controls == ControlPositions::kReference50 ? reference : ordinary);
+      for (const auto& column : columns) table.add(column);
+      const Positions singles = evenly_spaced(ordinary, static_cast<size_t>(ProbePlan::kUniformCandidates));
+      for (int64_t i = 0; i < ProbePlan::kUniformCandidates; ++i) {
+        table.add(std::span(singles).subspan(std::min(static_cast<size_t>(i), singles.size()),
+                                             static_cast<size_t>(i) < singles.size() ? 1 : 0));
+      }
+      plan.uniform_count.push_back(static_cast<int64_t>(singles.size()));
+    }
+    plan.chunks.push_back({tokens.narrow(0, begin, count).clone(), at::full({count, 1}, plan.context - 1, at::kLong),
+                           table.targets(), table.offsets()});
+  }
+  return plan;
+}
+
+}  // namespace headscope
