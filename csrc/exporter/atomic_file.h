@@ -1,0 +1,11 @@
+#pragma once
+
+#include <string>
+
+namespace headscope::exporter {
+
+/// Replaces the file at `path` in one step: readers see the old text or the new, never a part.
+/// Throws std::runtime_error that names path and cause.
+void replace_file(const std::string& path, const std::string& text);
+
+}  // namespace headscope::exporter

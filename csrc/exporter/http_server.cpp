@@ -1,0 +1,181 @@
+#include "csrc/exporter/http_server.h"
+
+#include <arpa/inet.h>
+#include <civetweb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <mutex>
+#include <system_error>
+
+namespace headscope::exporter {
+namespace {
+
+constexpr std::chrono::milliseconds kThreadStartLimit{500};
+
+[[noreturn]] void fail(int error, const std::string& what) {
+  throw std::system_error(error, std::generic_category(), what);
+}
+
+/// Says why an address cannot be listened on, which civetweb only writes to its log.
+void check_address(const std::string& address, int port) {
+  sockaddr_in socket_address{};
+  socket_address.sin_family = AF_INET;
+  socket_address.sin_port = htons(static_cast<uint16_t>(port));
+  const std::string where = "cannot listen on " + address + ":" + std::to_string(port);
+  if (inet_pton(AF_INET, address.c_str(), &socket_address.sin_addr) != 1) fail(EINVAL, where);
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) fail(errno, where);
+  const int on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const auto* generic = reinterpret_cast<const sockaddr*>(&socket_address);
+  const bool free = bind(fd, generic, sizeof socket_address) == 0 && listen(fd, 1) == 0;
+  const int error = errno;
+  close(fd);
+  if (!free) fail(error, where);
+}
+
+/// Blocks every signal that can wait in this thread, and so in the threads started meanwhile: the
+/// host's handlers go on running on the host's threads, and a broken connection cannot end the
+/// process.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t set;
+    sigfillset(&set);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) {
+      sigdelset(&set, fault);
+    }
+    pthread_sigmask(SIG_BLOCK, &set, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+/// Puts the host's disposition of SIGPIPE back after each civetweb thread that has set it to
+/// "ignore". The threads write with MSG_NOSIGNAL and have the signal blocked, so they need no
+/// disposition of their own.
+class SigpipeKeeper {
+ public:
+  SigpipeKeeper() { sigaction(SIGPIPE, nullptr, &hosts_); }
+
+  void thread_started() {
+    const std::lock_guard lock(mutex_);
+    struct sigaction now {};
+    sigaction(SIGPIPE, nullptr, &now);
+    const bool ignored = (now.sa_flags & SA_SIGINFO) == 0 && now.sa_handler == SIG_IGN;
+    if (ignored) sigaction(SIGPIPE, &hosts_, nullptr);
+    ++started_;
+    changed_.notify_all();
+  }
+
+  void wait_for_threads(int count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kThreadStartLimit, [&] { return started_ >= count; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  struct sigaction hosts_ {};
+  int started_ = 0;
+};
+
+void write_response(mg_connection* connection, const HttpResponse& response, bool with_body) {
+  std::string head = "HTTP/1.1 " + std::to_string(response.status) + " " +
+                     mg_get_response_code_text(connection, response.status) +
+                     "\r\nContent-Type: " + response.content_type +
+                     "\r\nContent-Length: " + std::to_string(response.body.size()) +
+                     "\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store"
+                     "\r\nConnection: close\r\n";
+  for (const auto& [name, value] : response.headers) head += name + ": " + value + "\r\n";
+  head += "\r\n";
+  if (mg_write(connection, head.data(), head.size()) <= 0 || !with_body) return;
+  mg_write(connection, response.body.data(), response.body.size());
+}
+
+}  // namespace
+
+struct HttpServer::Impl {
+  HttpHandler handler;
+  SigpipeKeeper sigpipe;
+  mg_context* context = nullptr;
+  pid_t owner = getpid();
+
+  static int begin_request(mg_connection* connection) {
+    const mg_request_info* info = mg_get_request_info(connection);
+    const auto* self = static_cast<const Impl*>(info->user_data);
+    const auto text = [](const char* s) { return std::string(s ? s : ""); };
+    const HttpRequest request{text(info->request_method), text(info->local_uri_raw)};
+    HttpResponse response;
+    try {
+      response = self->handler(request);
+    } catch (...) {
+      response = {500, "text/plain; charset=utf-8", "internal error\n", {}};
+    }
+    write_response(connection, response, request.method != "HEAD");
+    return response.status;
+  }
+
+  static void* init_thread(const mg_context* context, int) {
+    static_cast<Impl*>(mg_get_user_data(context))->sigpipe.thread_started();
+    return nullptr;
+  }
+
+  static int log_message(const mg_connection*, const char*) { return 1; }  // not to stderr
+};
+
+HttpServer::HttpServer(const Options& options, HttpHandler handler)
+    : impl_(std::make_unique<Impl>()) {
+  static const unsigned kLibrary = mg_init_library(MG_FEATURES_DEFAULT);  // for the process
+  static_cast<void>(kLibrary);
+  check_address(options.address, options.port);
+  impl_->handler = std::move(handler);
+  mg_callbacks callbacks{};
+  callbacks.begin_request = &Impl::begin_request;
+  callbacks.init_thread = &Impl::init_thread;
+  callbacks.log_message = &Impl::log_message;
+  const std::string where = options.address + ":" + std::to_string(options.port);
+  const std::string threads = std::to_string(options.threads);
+  const std::string timeout = std::to_string(options.request_timeout_ms);
+  const char* settings[] = {"listening_ports",
+                            where.c_str(),
+                            "num_threads",
+                            threads.c_str(),
+                            "request_timeout_ms",
+                            timeout.c_str(),
+                            "enable_keep_alive",
+                            "no",
+                            "enable_directory_listing",
+                            "no",
+                            nullptr};
+  {
+    const SignalsBlocked blocked;
+    impl_->context = mg_start(&callbacks, impl_.get(), settings);
+  }
+  // The address was free a moment ago, so somebody was faster.
+  if (impl_->context == nullptr) fail(EADDRINUSE, "cannot listen on " + where);
+  impl_->sigpipe.wait_for_threads(options.threads + 1);
+}
+
+HttpServer::~HttpServer() {
+  // A forked child has the memory of this object, but none of the threads to be joined.
+  if (impl_->context != nullptr && getpid() == impl_->owner) mg_stop(impl_->context);
+}
+
+int HttpServer::port() const {
+  mg_server_port port{};
+  mg_get_server_ports(impl_->context, 1, &port);
+  return port.port;
+}
+
+}  // namespace headscope::exporter

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace headscope::exporter {
+
+struct HttpRequest {
+  std::string method;  ///< "GET", ...
+  std::string path;  ///< URL-decoded, as sent: not cleaned, without the query; empty when it names
+                     ///< another host
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "text/plain; charset=utf-8";
+  std::string body;
+  std::vector<std::pair<std::string, std::string>> headers;
+};
+
+using HttpHandler = std::function<HttpResponse(const HttpRequest&)>;
+
+/// An embedded web server with a fixed number of threads, which keeps out of its host's way: its
+/// threads take no signals, and the disposition of SIGPIPE is the host's again when the constructor
+/// returns.
+class HttpServer {
+ public:
+  struct Options {
+    std::string address;  ///< IPv4, numeric
+    int port = 0;         ///< 0: any free port
+    int threads = 4;
+    int request_timeout_ms = 2000;
+  };
+
+  /// Starts serving. `handler` is called from several threads at once; what it throws becomes a
+  /// 500. Throws std::system_error with EADDRINUSE when the port is taken, or another cause.
+  HttpServer(const Options& options, HttpHandler handler);
+  /// Stops; waits for requests in flight, at most about the request timeout.
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  int port() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace headscope::exporter

@@ -1,0 +1,179 @@
+#include <arpa/inet.h>
+
+#include <cerrno>
+#include <fstream>
+#include <mutex>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include "csrc/exporter/atomic_file.h"
+#include "csrc/exporter/collect.h"
+#include "csrc/exporter/http_server.h"
+#include "csrc/exporter/landing_page.h"
+#include "csrc/exporter/sanitise.h"
+#include "headscope/sinks.h"
+
+namespace headscope {
+namespace exporter {
+namespace {
+
+constexpr int kLastPort = 65535;
+
+/// What scrapes read between two snapshots. Serialised by the first scrape that asks, not by the
+/// publisher.
+class Exposition {
+ public:
+  explicit Exposition(ExportState state) : metrics_(std::move(state)) {}
+
+  const ExportState& state() const { return metrics_.state(); }
+  const std::string& text() const {
+    std::call_once(once_, [this] { text_ = serialise(metrics_); });
+    return text_;
+  }
+
+ private:
+  RunMetrics metrics_;
+  mutable std::once_flag once_;
+  mutable std::string text_;
+};
+
+std::string numeric_address(const std::string& host) {
+  if (host == "localhost") return "127.0.0.1";
+  in_addr address{};
+  if (inet_pton(AF_INET, host.c_str(), &address) == 1) return host;
+  throw std::runtime_error("metrics server: host '" + sanitise_terminal(host) +
+                           "' is not an IPv4 address; use 127.0.0.1 for this machine only or "
+                           "0.0.0.0 for all its interfaces");
+}
+
+void check_options(const ServerOptions& options) {
+  const auto require = [](bool good, const std::string& name, int value, const std::string& range) {
+    if (good) return;
+    throw std::runtime_error("metrics server: " + name + " is " + std::to_string(value) +
+                             "; it must be " + range);
+  };
+  require(options.port >= 0 && options.port <= kLastPort, "port", options.port, "0 to 65535");
+  require(options.ports_to_try >= 1, "ports_to_try", options.ports_to_try, "at least 1");
+  require(options.threads >= 1 && options.threads <= 64, "threads", options.threads, "1 to 64");
+  require(options.request_timeout_ms >= 100, "request_timeout_ms", options.request_timeout_ms,
+          "at least 100");
+}
+
+class Server : public MetricsServer {
+ public:
+  explicit Server(const ServerOptions& options)
+      : options_(options), address_(numeric_address(options.host)) {
+    check_options(options_);
+    exposition_ = std::make_shared<const Exposition>(ExportState{});
+    start();
+    // "All interfaces" is no address to go to.
+    url_ = "http://" + (address_ == "0.0.0.0" ? "127.0.0.1" : address_) + ":" +
+           std::to_string(http_->port());
+    if (!options_.endpoint_file.empty()) replace_file(options_.endpoint_file, url_ + "\n");
+    log(LogLevel::kInfo, "serving metrics on " + url_ + "/metrics");
+  }
+
+  ~Server() override { Server::close(); }
+
+  std::string name() const override { return "server"; }
+
+  void publish(const std::shared_ptr<const Snapshot>& snapshot) override {
+    auto next = std::make_shared<const Exposition>(advance(current()->state(), snapshot));
+    const std::lock_guard lock(mutex_);
+    exposition_.swap(next);
+  }
+
+  void close() override {
+    if (!http_) return;
+    http_.reset();
+    withdraw_endpoint();
+  }
+
+  std::string url() const override { return url_; }
+
+ private:
+  void start() {
+    const int last =
+        options_.port == 0 ? 0 : std::min(kLastPort, options_.port + options_.ports_to_try - 1);
+    for (int port = options_.port; port <= last && !http_; ++port) {
+      try {
+        http_ = std::make_unique<HttpServer>(
+            HttpServer::Options{address_, port, options_.threads, options_.request_timeout_ms},
+            [this](const HttpRequest& request) { return answer(request); });
+      } catch (const std::system_error& error) {
+        if (error.code().value() != EADDRINUSE) {
+          throw std::runtime_error(std::string("metrics server: ") + error.what());
+        }
+      }
+    }
+    if (!http_) {
+      throw std::runtime_error("metrics server: every port from " + std::to_string(options_.port) +
+                               " to " + std::to_string(last) + " on " + address_ +
+                               " is taken; use port 0 for any free one");
+    }
+    if (options_.port != 0 && http_->port() != options_.port) {
+      log(LogLevel::kWarning, "port " + std::to_string(options_.port) + " on " + address_ +
+                                  " is taken, using port " + std::to_string(http_->port()));
+    }
+  }
+
+  std::shared_ptr<const Exposition> current() const {
+    const std::lock_guard lock(mutex_);  // for the copy of a pointer only
+    return exposition_;
+  }
+
+  HttpResponse answer(const HttpRequest& request) const {
+    const bool known =
+        request.path == "/metrics" || request.path == "/" || request.path == "/-/healthy";
+    if (!known) return {404, "text/plain; charset=utf-8", "not found\n", {}};
+    if (request.method != "GET" && request.method != "HEAD") {
+      return {405, "text/plain; charset=utf-8", "method not allowed\n", {{"Allow", "GET, HEAD"}}};
+    }
+    if (request.path == "/-/healthy") return {200, "text/plain; charset=utf-8", "ok\n", {}};
+    const std::shared_ptr<const Exposition> now = current();
+    if (request.path == "/") {
+      return {200,
+              "text/html; charset=utf-8",
+              landing_page(options_.facts, now->state().latest.get()),
+              {{"Content-Security-Policy", kPagePolicy}}};
+    }
+    return {200,
+            "text/plain; version=0.0.4; charset=utf-8",
+            serialise(HealthMetrics(health(now->state()), options_.facts)) + now->text(),
+            {}};
+  }
+
+  Health health(const ExportState& state) const {
+    if (options_.health) return options_.health();
+    return state.latest ? state.latest->health : Health{};
+  }
+
+  /// A file that another server has written since is not ours to remove.
+  void withdraw_endpoint() const {
+    if (options_.endpoint_file.empty()) return;
+    std::string published;
+    std::getline(std::ifstream(options_.endpoint_file), published);
+    if (published == url_) std::remove(options_.endpoint_file.c_str());
+  }
+
+  void log(LogLevel level, const std::string& line) const {
+    if (options_.log) options_.log(level, line);
+  }
+
+  const ServerOptions options_;
+  const std::string address_;
+  std::string url_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Exposition> exposition_;
+  std::unique_ptr<HttpServer> http_;  // last: its threads use all of the above
+};
+
+}  // namespace
+}  // namespace exporter
+
+std::shared_ptr<MetricsServer> start_metrics_server(const ServerOptions& options) {
+  return std::make_shared<exporter::Server>(options);
+}
+
+}  // namespace headscope

@@ -1,0 +1,214 @@
+#include "csrc/exporter/progress.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "csrc/exporter/sanitise.h"
+#include "csrc/exporter/terminal.h"
+
+namespace headscope {
+namespace exporter {
+namespace {
+
+constexpr size_t kTopHeads = 3;
+constexpr size_t kEventHeads = 4;
+constexpr size_t kEventFigures = 4;
+constexpr double kRateSeconds = 1;  // a shorter stretch gives a nervous rate
+constexpr double kRedrawSeconds = 0.1;
+constexpr char kClearLine[] = "\r\x1b[2K";
+
+std::string number(double value, const char* format = "%.3g") {
+  char text[40];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+std::string with_magnitude(double value) {
+  constexpr std::pair<double, const char*> kScales[] = {{1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
+  for (const auto& [scale, letter] : kScales) {
+    if (value >= scale) return number(value / scale) + letter;
+  }
+  return number(value);
+}
+
+std::string name_of(const HeadId& id) {
+  return std::to_string(id.layer) + "." + std::to_string(id.head);
+}
+
+struct TopHead {
+  HeadId id;
+  double selectivity;
+  std::string pattern;
+};
+
+std::vector<TopHead> top_heads(const Snapshot& snapshot) {
+  std::vector<TopHead> heads;
+  for (const HeadReading& head : snapshot.heads) {
+    std::optional<TopHead> best;
+    for (size_t i = 0; i < std::min(head.patterns.size(), snapshot.patterns.size()); ++i) {
+      const double selectivity = head.patterns[i].selectivity;
+      if (std::isnan(selectivity) || (best && selectivity <= best->selectivity)) continue;
+      best = TopHead{head.id, selectivity, snapshot.patterns[i]};
+    }
+    if (best) heads.push_back(*best);
+  }
+  std::stable_sort(heads.begin(), heads.end(), [](const TopHead& a, const TopHead& b) {
+    return a.selectivity > b.selectivity;
+  });
+  heads.resize(std::min(heads.size(), kTopHeads));
+  return heads;
+}
+
+/// Tokens a second, from a clock that does not jump.
+class TokenRate {
+ public:
+  void update(double tokens, double seconds) {
+    if (std::isnan(tokens)) return;
+    if (!anchor_ || tokens < anchor_->first) {  // the first reading, or a replay after resuming
+      anchor_ = {tokens, seconds};
+      return;
+    }
+    if (seconds - anchor_->second < kRateSeconds) return;
+    rate_ = (tokens - anchor_->first) / (seconds - anchor_->second);
+    anchor_ = {tokens, seconds};
+  }
+  std::optional<double> per_second() const { return rate_; }
+
+ private:
+  std::optional<std::pair<double, double>> anchor_;
+  std::optional<double> rate_;
+};
+
+class ProgressLine : public Sink {
+ public:
+  ProgressLine(const ProgressOptions& options, std::function<double()> clock)
+      : options_(options),
+        clock_(std::move(clock)),
+        terminal_(options.file_descriptor),
+        rewrite_(terminal_.can_rewrite()) {}
+
+  std::string name() const override { return "progress"; }
+
+  void publish(const std::shared_ptr<const Snapshot>& snapshot) override {
+    latest_ = snapshot;
+    // The probe asks the same of every head at every step; a training batch is the second best.
+    if (snapshot->source == Source::kProbe || !heads_ || heads_->source == Source::kTrain) {
+      heads_ = snapshot;
+    }
+    if (!snapshot->circuits.empty()) circuits_ = snapshot;
+    if (!std::isnan(snapshot->loss) || snapshot->source == Source::kTrain) loss_ = snapshot->loss;
+    const double now = clock_();
+    rate_.update(snapshot->tokens, now);
+    const bool events_shown = write_events(*snapshot);
+    const double interval = rewrite_ ? kRedrawSeconds : options_.plain_interval_seconds;
+    const bool due = !last_line_ || now - *last_line_ >= interval;
+    stale_ = true;
+    if (due || (rewrite_ && events_shown)) write_line(now);
+  }
+
+  void close() override {
+    if (stale_) write_line(clock_());
+    if (rewrite_ && latest_) terminal_.write("\n");
+    latest_ = nullptr;
+    stale_ = false;
+  }
+
+ private:
+  bool write_events(const Snapshot& snapshot) {
+    bool any = false;
+    for (const Event& event : snapshot.events) {
+      if (event.head_level) continue;
+      terminal_.write((rewrite_ ? kClearLine : "") + event_line(event) + "\n");
+      any = true;
+    }
+    return any;
+  }
+
+  void write_line(double now) {
+    std::string text = sanitise_terminal(line());
+    if (rewrite_) {
+      // The last column stays free: writing to it makes some terminals wrap.
+      text.resize(std::min(text.size(), static_cast<size_t>(terminal_.columns() - 1)));
+      terminal_.write(kClearLine + text);
+    } else {
+      terminal_.write(text + "\n");
+    }
+    last_line_ = now;
+    stale_ = false;
+  }
+
+  std::string line() const {
+    std::string text = "step " + std::to_string(latest_->step);
+    if (options_.total_steps > 0) text += "/" + std::to_string(options_.total_steps);
+    if (!std::isnan(loss_)) text += "  loss " + number(loss_, "%.4g");
+    if (rate_.per_second()) text += "  " + with_magnitude(*rate_.per_second()) + " tokens/s";
+    std::string separator = "  heads ";
+    for (const TopHead& head : top_heads(*heads_)) {
+      text += std::exchange(separator, ", ") + name_of(head.id) + " " + head.pattern + " " +
+              with_magnitude(head.selectivity) + "x";
+    }
+    separator = "  circuits ";
+    if (!circuits_) return text;
+    for (const CircuitReading& circuit : circuits_->circuits) {
+      if (circuit.state == CircuitState::kDormant) continue;
+      text += std::exchange(separator, ", ") + circuit.pattern + " " + to_string(circuit.state);
+    }
+    return text;
+  }
+
+  const ProgressOptions options_;
+  const std::function<double()> clock_;
+  const Terminal terminal_;
+  const bool rewrite_;
+  std::shared_ptr<const Snapshot> latest_;    // newest
+  std::shared_ptr<const Snapshot> heads_;     // newest whose heads are shown
+  std::shared_ptr<const Snapshot> circuits_;  // newest that speaks of circuits
+  double loss_ = kNaN;
+  TokenRate rate_;
+  std::optional<double> last_line_;  // when the line was written last
+  bool stale_ = false;               // something came since
+};
+
+}  // namespace
+
+std::string event_line(const Event& event) {
+  std::string text = "step " + std::to_string(event.step) + "  " +
+                     (event.pattern.empty() ? "" : event.pattern + " ") + event.kind;
+  std::string separator = event.heads.size() == 1 ? ": head " : ": heads ";
+  for (size_t i = 0; i < std::min(event.heads.size(), kEventHeads); ++i) {
+    text += std::exchange(separator, ", ") + name_of(event.heads[i]);
+  }
+  if (event.heads.size() > kEventHeads) {
+    text += " and " + std::to_string(event.heads.size() - kEventHeads) + " more";
+  }
+  size_t shown = 0;
+  for (const auto& [name, value] : event.figures) {
+    if (std::isnan(value) || shown == kEventFigures) continue;
+    std::string words = name;
+    std::replace(words.begin(), words.end(), '_', ' ');
+    text += (shown++ == 0 ? " (" : ", ") + words + " " + number(value);
+  }
+  if (shown > 0) text += ")";
+  return sanitise_terminal(text);
+}
+
+std::shared_ptr<Sink> make_progress_line(const ProgressOptions& options,
+                                         std::function<double()> clock) {
+  return std::make_shared<ProgressLine>(options, std::move(clock));
+}
+
+}  // namespace exporter
+
+std::shared_ptr<Sink> make_progress_line(const ProgressOptions& options) {
+  return exporter::make_progress_line(options, [] {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return std::chrono::duration<double>(now).count();
+  });
+}
+
+}  // namespace headscope
