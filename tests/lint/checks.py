@@ -1,0 +1,193 @@
+"""One function a rule: takes the project's root, returns what breaks the rule as lines of text."""
+import json
+import pathlib
+import posixpath
+import re
+import shutil
+import subprocess
+
+import rules
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+class Skip(Exception):
+    """The check cannot run here; the text says why."""
+
+
+def files(root, suffixes=None):
+    """Project files, relative and sorted."""
+    found = []
+    for path in sorted(root.iterdir()):
+        if path.is_file():
+            found.append(path)
+        elif path.name in rules.TOP_LEVEL or path.name == ".ci":
+            found += [file for file in sorted(path.rglob("*")) if file.is_file()]
+    relative = [path.relative_to(root) for path in found]
+    return [path for path in relative if not rules.SKIPPED_FOLDERS.intersection(path.parts)
+            and (suffixes is None or path.suffix in suffixes)]
+
+
+def text_of(root, path):
+    try:
+        return (root / path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return ""
+
+
+def includes(root, path):
+    """(quote, included path) of a file, quoted ones relative to the project where they lie in it."""
+    for quote, target in INCLUDE.findall(text_of(root, path)):
+        if (root / "include" / target).exists():
+            yield quote, f"include/{target}"
+        elif quote == '"' and (root / path.parent / target).exists() and not (root / target).exists():
+            yield quote, posixpath.normpath((path.parent / target).as_posix())
+        else:
+            yield quote, target
+
+
+def include_arrows(root):
+    broken = []
+    for path in files(root, rules.CODE):
+        key = rules.arrow_of(path.as_posix())
+        if key is None:
+            broken.append(f"{path}: no arrow is known for this folder (tests/lint/rules.py)")
+            continue
+        allowed = [key, *rules.ARROWS[key]]
+        for quote, target in includes(root, path):
+            inside = quote == '"' or target.startswith("include/headscope/")
+            if inside and not any(target == rule or target.startswith(rule + "/") for rule in allowed):
+                broken.append(f"{path}: may not include {target} (allowed: {', '.join(allowed)})")
+    return broken
+
+
+def torch_includes(root):
+    broken = []
+    for path in files(root, rules.CODE):
+        for _, target in includes(root, path):
+            if rules.is_torch_free(path.as_posix()) and (rules.TORCH_INCLUDE.match(target)
+                                                         or target in rules.TORCH_HEADERS):
+                broken.append(f"{path}: is torch-free and may not include {target}")
+            if target in rules.UMBRELLA_HEADERS:
+                broken.append(f"{path}: {target} costs half a minute to compile; include narrow headers")
+    return broken
+
+
+def public_headers(root, compiler="c++", torch_include=None):
+    """Every public header compiles alone; the torch-free ones with no torch on the path."""
+    broken = []
+    for path in files(root, (".h",)):
+        if path.parts[:2] != ("include", "headscope"):
+            continue
+        command = [compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", f"-I{root / 'include'}"]
+        if not rules.is_torch_free(path.as_posix()):
+            command += [f"-isystem{torch_include}", f"-isystem{torch_include}/torch/csrc/api/include"]
+        command += ["-include", str(root / path), "-x", "c++", "/dev/null"]
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        if run.returncode:
+            first = next((line for line in run.stderr.splitlines() if "error" in line), run.stderr)
+            broken.append(f"{path}: does not compile alone: {first}")
+    return broken
+
+
+def torch_free_sources(root, build):
+    """The build compiled every torch-free source with no torch on its include path."""
+    commands = {entry["file"]: entry["command"] for entry in json.loads((build / "compile_commands.json").read_text())}
+    broken = []
+    for path in files(root, (".cpp",)):
+        if not rules.is_torch_free(path.as_posix()):
+            continue
+        command = commands.get(str(root / path))
+        if command is None:
+            broken.append(f"{path}: is not part of the build")
+        elif re.search(r"torch/include|aten_pch", command):
+            broken.append(f"{path}: is compiled with torch on the include path")
+    return broken
+
+
+def torch_free_programs(root, build):
+    """The command line starts without loading torch."""
+    program = build / "bin" / "headscope"
+    dynamic = subprocess.run(["readelf", "-d", program], capture_output=True, text=True, check=True).stdout
+    return [f"{program.name}: links {library}" for library in re.findall(r"NEEDED.*\[(lib(?:torch|c10|headscope).*)\]", dynamic)]
+
+
+def clang_format(root):
+    """.clang-format is pinned to version 14: others differ in details."""
+    for name in ("clang-format-14", "clang-format"):
+        tool = shutil.which(name)
+        version = subprocess.run([tool, "--version"], capture_output=True, text=True, check=True).stdout if tool else ""
+        if "version 14." in version:
+            break
+    else:
+        raise Skip("clang-format 14 is not installed")
+    sources = [str(path) for path in files(root, rules.CODE)]
+    run = subprocess.run([tool, "--dry-run", "--ferror-limit=1", *sources], cwd=root, capture_output=True, text=True, check=False)
+    return sorted({line.split(":")[0] + ": not formatted; run clang-format-14 -i" for line in run.stderr.splitlines()
+                   if "[-Wclang-format-violations]" in line})
+
+
+def file_lengths(root):
+    broken = []
+    for path in files(root, rules.COUNTED):
+        lines = text_of(root, path).count("\n")
+        if lines > rules.LONGEST_FILE:
+            broken.append(f"{path}: {lines} lines, more than {rules.LONGEST_FILE}; split it by idea")
+    return broken
+
+
+def words(root):
+    """Neither unfinished marks nor paths and hosts of one machine."""
+    broken = []
+    for path in files(root):
+        if path.parts[:3] == ("plugin", "examples", "data"):
+            continue
+        for number, line in enumerate(text_of(root, path).splitlines(), 1):
+            for rule, what in ((rules.UNFINISHED, "unfinished mark"), (rules.ONE_MACHINE, "path or host of one machine")):
+                if match := rule.search(line):
+                    broken.append(f"{path}:{number}: {what}: {match[0]}")
+    return broken
+
+
+def anchors(text):
+    """The anchors that a Markdown text's headings get."""
+    headings = re.findall(r"^#+\s+(.*)$", FENCE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def links(root):
+    broken = []
+    for path in files(root, (".md",)):
+        for pair in LINK.findall(FENCE.sub("", text_of(root, path))):
+            target, _, anchor = (pair[0] or pair[1]).partition("#")
+            if re.match(r"[a-z]+:", target):
+                continue
+            file = (root / path.parent / target).resolve() if target else root / path
+            if not file.exists():
+                broken.append(f"{path}: links to {target}, which does not exist")
+            elif anchor and file.suffix == ".md" and anchor not in anchors(file.read_text(encoding="utf-8")):
+                broken.append(f"{path}: links to #{anchor}, which {file.name} does not have")
+    return broken
+
+
+def shell_syntax(root):
+    broken = []
+    for path in files(root):
+        if text_of(root, path).startswith("#!/usr/bin/env bash"):
+            run = subprocess.run(["bash", "-n", root / path], capture_output=True, text=True, check=False)
+            if run.returncode:
+                broken.append(f"{path}: {run.stderr.strip()}")
+    return broken
+
+
+def top_level(root):
+    """The top-level folders are fixed."""
+    known = set(rules.TOP_LEVEL) | rules.SKIPPED_FOLDERS | {".ci"}
+    return [f"{path.name}: not one of the project's folders" for path in sorted(root.iterdir())
+            if path.is_dir() and path.name not in known and not path.name.startswith(".")]
+
+
+def project_root():
+    return pathlib.Path(__file__).resolve().parents[2]

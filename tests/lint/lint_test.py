@@ -1,0 +1,108 @@
+"""Each check finds the breach it is for, in a small tree made to break it, and nothing in one that does not."""
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import checks  # noqa: E402
+
+
+class LintTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name).resolve()
+        self.write("include/headscope/sink.h", "#pragma once\n#include <string>\nstruct Sink { std::string name; };\n")
+
+    def write(self, path, text):
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text)
+
+    def assert_breaks(self, broken, *parts):
+        self.assertEqual(len(broken), 1, broken)
+        for part in parts:
+            self.assertIn(part, broken[0])
+
+    def test_exporter_may_include_the_public_headers(self):
+        self.write("csrc/exporter/a.cpp", '#include "headscope/sink.h"\n#include "csrc/exporter/a.h"\n')
+        self.assertEqual(checks.include_arrows(self.root), [])
+
+    def test_exporter_may_not_include_the_monitor(self):
+        self.write("csrc/exporter/a.cpp", '#include "csrc/monitor/schedule.h"\n')
+        self.assert_breaks(checks.include_arrows(self.root), "csrc/exporter/a.cpp", "csrc/monitor/schedule.h")
+
+    def test_a_relative_include_does_not_escape(self):
+        self.write("csrc/monitor/schedule.h", "")
+        self.write("csrc/exporter/a.cpp", '#include "../monitor/schedule.h"\n')
+        self.assertEqual(len(checks.include_arrows(self.root)), 1)
+
+    def test_an_unknown_folder_has_no_arrow(self):
+        self.write("csrc/exporters/a.cpp", '#include "csrc/monitor/schedule.h"\n')
+        self.assertTrue(checks.include_arrows(self.root))
+
+    def test_torch_free_code_may_not_include_aten(self):
+        self.write("csrc/circuits/a.cpp", "#include <ATen/ATen.h>\n")
+        self.assert_breaks(checks.torch_includes(self.root), "csrc/circuits/a.cpp", "ATen/ATen.h")
+
+    def test_torch_free_code_may_not_reach_aten_through_a_public_header(self):
+        self.write("include/headscope/monitor.h", "#include <ATen/core/Tensor.h>\n")
+        self.write("plugin/cli/main.cpp", '#include "headscope/monitor.h"\n')
+        self.assert_breaks(checks.torch_includes(self.root), "plugin/cli/main.cpp", "monitor.h")
+
+    def test_the_umbrella_header_is_refused(self):
+        self.write("plugin/examples/a.cpp", "#include <torch/torch.h>\n")
+        self.assert_breaks(checks.torch_includes(self.root), "torch/torch.h")
+
+    def test_a_header_must_bring_what_it_uses(self):
+        self.write("include/headscope/bad.h", "#pragma once\nstd::vector<int> f();\n")
+        self.assert_breaks(checks.public_headers(self.root), "include/headscope/bad.h")
+
+    def test_torch_on_the_path_of_a_torch_free_source_is_found(self):
+        self.write("csrc/circuits/a.cpp", "")
+        command = {"file": str(self.root / "csrc/circuits/a.cpp"), "command": "c++ -isystem x/torch/include -c a.cpp"}
+        self.write("build/compile_commands.json", json.dumps([command]))
+        self.assert_breaks(checks.torch_free_sources(self.root, self.root / "build"), "csrc/circuits/a.cpp")
+
+    def test_a_torch_free_source_outside_the_build_is_found(self):
+        self.write("csrc/circuits/a.cpp", "")
+        self.write("build/compile_commands.json", "[]")
+        self.assert_breaks(checks.torch_free_sources(self.root, self.root / "build"), "not part of the build")
+
+    def test_unformatted_code_is_found(self):
+        self.write(".clang-format", "BasedOnStyle: Google\n")
+        self.write("include/headscope/sink.h", "#pragma once\n")
+        self.write("csrc/a.cpp", "int  f( ){return 1;}\n")
+        try:
+            self.assert_breaks(checks.clang_format(self.root), "csrc/a.cpp")
+        except checks.Skip as reason:
+            self.skipTest(str(reason))
+
+    def test_a_long_file_is_found(self):
+        self.write("csrc/a.cpp", "\n" * 501)
+        self.assert_breaks(checks.file_lengths(self.root), "501 lines")
+
+    def test_unfinished_marks_and_machine_paths_are_found(self):
+        self.write("docs/a.md", "TO" "DO later\nsee /ro" "ot/notes\n")
+        self.assertEqual(len(checks.words(self.root)), 2)
+
+    def test_a_url_is_not_a_machine_path(self):
+        self.write("docs/a.md", "https://example.org/ho" "me/page and ./wo" "rk/x\n")
+        self.assertEqual(checks.words(self.root), [])
+
+    def test_dead_links_and_anchors_are_found(self):
+        self.write("docs/a.md", "# One thing\n[x](b.md) [y](#one-thing) [z](#other) [w](https://example.org)\n")
+        self.assertEqual(len(checks.links(self.root)), 2)
+
+    def test_bad_shell_is_found(self):
+        self.write("run.sh", "#!/usr/bin/env bash\nif true; then\n")
+        self.assert_breaks(checks.shell_syntax(self.root), "run.sh")
+
+    def test_an_extra_top_level_folder_is_found(self):
+        self.write("misc/a.txt", "")
+        self.assert_breaks(checks.top_level(self.root), "misc")
+
+
+if __name__ == "__main__":
+    unittest.main()

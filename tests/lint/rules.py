@@ -1,0 +1,63 @@
+"""The rules of the house as tables (docs/architecture.md has the reasons)."""
+import re
+
+TOP_LEVEL = ("csrc", "kernels", "plugin", "include", "tests", "docker", "docs")
+SKIPPED_FOLDERS = {"build", ".venv", "runs", ".git", "__pycache__"}
+
+# Which folders a folder's sources may include; its own is always allowed. The longest matching key holds.
+ARROWS = {
+    "include": (),
+    "kernels": (),
+    "csrc": ("include",),
+    "csrc/measure": ("include", "kernels/launch.h"),
+    "csrc/probe": ("include",),
+    "csrc/circuits": ("include",),
+    "csrc/weights": ("include",),
+    "csrc/exporter": ("include",),
+    "csrc/monitor": ("include", "csrc/measure", "csrc/probe", "csrc/circuits"),
+    "plugin/torch": ("include", "csrc/monitor"),
+    "plugin/cli": ("include",),
+    "plugin/python": ("include",),
+    "plugin/examples": ("include",),
+    "tests": ("include", "csrc", "kernels", "plugin"),
+}
+
+# Doubles and strings only: no torch header may be reached from here.
+TORCH_FREE = (
+    "kernels/",
+    "csrc/circuits/",
+    "csrc/exporter/",
+    "csrc/probe/patterns.cpp",
+    "csrc/version.cpp",
+    "plugin/cli/",
+    "include/headscope/",
+)
+# The public headers that speak of tensors.
+TORCH_HEADERS = (
+    "include/headscope/measure.h",
+    "include/headscope/monitor.h",
+    "include/headscope/probe_batch.h",
+)
+TORCH_INCLUDE = re.compile(r"^(ATen|c10|torch|caffe2)/")
+# 35 s a file to compile: never, narrow headers are enough.
+UMBRELLA_HEADERS = ("torch/torch.h", "torch/all.h", "torch/extension.h")
+
+CODE = (".cpp", ".h", ".cu", ".cuh")
+COUNTED = CODE + (".py", ".sh", ".js", ".css", ".html", ".cmake")
+LONGEST_FILE = 500
+
+# Spelt apart, so that this file passes its own rule.
+UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
+ONE_MACHINE = re.compile(
+    r"(?<![\w.$}/-])/(?:ro" r"ot|ho" r"me|wo" r"rk|Us" r"ers)/\w|py" r"pi\.org|python" r"hosted\.org|deb\.deb" r"ian\.org")
+
+
+def is_torch_free(path):
+    """path: relative to the project, with forward slashes."""
+    return path.startswith(TORCH_FREE) and path not in TORCH_HEADERS
+
+
+def arrow_of(path):
+    """The key of ARROWS that holds for a file, or None. `csrc` itself is not a licence for new folders below it."""
+    keys = [key for key in ARROWS if path.startswith(key + "/") and (key != "csrc" or path.count("/") == 1)]
+    return max(keys, key=len, default=None)
