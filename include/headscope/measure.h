@@ -38,13 +38,14 @@ struct AttentionRows {
 ///
 /// q [B, Hq, Tq, D], k [B, Hkv, Tk, D], Hq a multiple of Hkv: query head h reads key head h / (Hq / Hkv).
 /// rows    [B, R] i64 query positions, -1: unused
-/// targets [n] i64 key positions; offsets [B * R * G + 1] i64: group g of row r of sequence b is
-///         targets[offsets[i] .. offsets[i + 1]), i = (b R + r) G + g. Positions within a group are distinct.
+/// targets [n] i64 key positions; offsets [B * R * groups + 1] i64: group g of row r of sequence b is
+///         targets[offsets[i] .. offsets[i + 1]), i = (b R + r) groups + g. Positions within a group are distinct.
 /// mask    broadcastable to [B, Hq, Tq, Tk]: bool (true: attend) or additive float; scale default 1 / sqrt(D).
 /// is_causal aligns at the top left as scaled_dot_product_attention does. Outputs are f32 (f64 for f64 inputs), contiguous.
 AttentionRows attention_mass(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows, const at::Tensor& targets,
-                             const at::Tensor& offsets, const std::optional<at::Tensor>& mask = std::nullopt,
-                             bool is_causal = true, std::optional<double> scale = std::nullopt);
+                             const at::Tensor& offsets, int64_t groups,
+                             const std::optional<at::Tensor>& mask = std::nullopt, bool is_causal = true,
+                             std::optional<double> scale = std::nullopt);
 
 /// Eigenvalues of symmetric matrices, ascending; solved in f64 whatever the input.
 /// matrices [..., n, n] f32 or f64, the lower triangle is read. Returns [..., n] f64. A matrix with NaN or Inf gives NaN

@@ -61,6 +61,7 @@ struct RunReport {
 using StateDict = std::map<std::string, at::Tensor>;
 
 class Monitor;
+struct HealthCounters;
 
 /// One optimizer step; made by Monitor::begin_step, ends with its scope. Movable. Never throws.
 class StepScope {
@@ -134,13 +135,15 @@ class Monitor {
 
  private:
   friend class StepScope;
-  enum class Mode : uint8_t { kIdle, kTrain, kProbe, kNullProbe, kAblate, kPassive };
+  enum class Mode : uint8_t { kIdle, kTrain, kProbe, kNullProbe, kAblate };
   at::Tensor observe_active(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const at::Tensor& z, const AttentionCall& call);
   void end_step();
 
-  std::atomic<Mode> mode_{Mode::kIdle};
   struct Impl;
+  Monitor(Options options, std::vector<std::shared_ptr<Sink>> sinks, std::shared_ptr<HealthCounters> health);
+
+  std::atomic<Mode> mode_{Mode::kIdle};
   std::unique_ptr<Impl> impl_;
 };
 

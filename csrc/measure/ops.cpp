@@ -1,0 +1,145 @@
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include "csrc/measure/checks.h"
+#include "csrc/measure/cpu/kernels.h"
+#include "headscope/measure.h"
+
+namespace headscope {
+namespace {
+
+using measure::OptionalTensor;
+using RowTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+// Backend entry points: the checks, then the kernel.
+
+void gram_cpu(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z, const at::Tensor& shift,
+              const OptionalTensor& keep) {
+  measure::check_gram(gram, sum, count, z, shift, keep);
+  cpu::accumulate_gram_(gram, sum, count, z, shift, keep);
+}
+
+RowTensors mass_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows, const at::Tensor& targets,
+                    const at::Tensor& offsets, int64_t groups, const OptionalTensor& mask, bool is_causal,
+                    std::optional<double> scale) {
+  measure::check_rows(q, k, rows, mask);
+  measure::check_targets(rows, targets, offsets, groups);
+  return cpu::attention_mass(q, k, rows, targets, offsets, groups, mask, is_causal, scale);
+}
+
+at::Tensor rows_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& rows,
+                    const OptionalTensor& mask, bool is_causal, std::optional<double> scale) {
+  measure::check_rows(q, k, rows, mask);
+  measure::check_values(q, k, v);
+  return cpu::recompute_rows(q, k, v, rows, mask, is_causal, scale);
+}
+
+at::Tensor eigenvalues_cpu(const at::Tensor& matrices) {
+  measure::check_matrices(matrices);
+  return cpu::symmetric_eigenvalues(matrices);
+}
+
+// Fake implementations: shapes and dtypes only.
+
+void gram_meta(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z, const at::Tensor& shift,
+               const OptionalTensor& keep) {
+  measure::check_gram(gram, sum, count, z, shift, keep);
+}
+
+RowTensors mass_meta(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows, const at::Tensor& targets,
+                     const at::Tensor& offsets, int64_t groups, const OptionalTensor& mask, bool, std::optional<double>) {
+  measure::check_rows(q, k, rows, mask);
+  measure::check_targets(rows, targets, offsets, groups);
+  const auto options = q.options().dtype(measure::sum_type(q));
+  const int64_t batch = q.size(0), heads = q.size(1), sampled = rows.size(1);
+  const auto by_group = [&] { return at::empty({batch, heads, sampled, groups}, options); };
+  const auto by_row = [&] { return at::empty({batch, heads, sampled}, options); };
+  return {by_group(), by_group(), by_row(), by_row(), by_row(), by_row()};
+}
+
+at::Tensor rows_meta(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& rows,
+                     const OptionalTensor& mask, bool, std::optional<double>) {
+  measure::check_rows(q, k, rows, mask);
+  measure::check_values(q, k, v);
+  return at::empty({q.size(0), q.size(1), rows.size(1), v.size(3)}, q.options().dtype(measure::sum_type(q)));
+}
+
+at::Tensor eigenvalues_meta(const at::Tensor& matrices) {
+  measure::check_matrices(matrices);
+  return at::empty(matrices.sizes().slice(0, matrices.dim() - 1), matrices.options().dtype(at::kDouble));
+}
+
+}  // namespace
+
+TORCH_LIBRARY(headscope, library) {
+  library.def(
+      "accumulate_gram_(Tensor(a!) gram, Tensor(b!) sum, Tensor(c!) count, Tensor z, Tensor shift, Tensor? keep=None) -> "
+      "()");
+  library.def(
+      "attention_mass(Tensor q, Tensor k, Tensor rows, Tensor targets, Tensor offsets, int groups, Tensor? mask=None, bool "
+      "is_causal=True, float? scale=None) -> (Tensor mass, Tensor score, Tensor entropy, Tensor max_logit, Tensor "
+      "log_sum_exp, Tensor first_mass)");
+  library.def(
+      "recompute_rows(Tensor q, Tensor k, Tensor v, Tensor rows, Tensor? mask=None, bool is_causal=True, float? "
+      "scale=None) -> Tensor");
+  library.def("symmetric_eigenvalues(Tensor matrices) -> Tensor");
+}
+
+TORCH_LIBRARY_IMPL(headscope, CPU, library) {
+  library.impl("accumulate_gram_", gram_cpu);
+  library.impl("attention_mass", mass_cpu);
+  library.impl("recompute_rows", rows_cpu);
+  library.impl("symmetric_eigenvalues", eigenvalues_cpu);
+}
+
+TORCH_LIBRARY_IMPL(headscope, Meta, library) {
+  library.impl("accumulate_gram_", gram_meta);
+  library.impl("attention_mass", mass_meta);
+  library.impl("recompute_rows", rows_meta);
+  library.impl("symmetric_eigenvalues", eigenvalues_meta);
+}
+
+// Measurements are never differentiated: no autograd node, whatever the inputs require.
+TORCH_LIBRARY_IMPL(headscope, Autograd, library) {
+  for (const char* name : {"accumulate_gram_", "attention_mass", "recompute_rows", "symmetric_eigenvalues"}) {
+    library.impl(name, torch::CppFunction::makeFallthrough());
+  }
+}
+
+namespace {
+
+template <typename Signature>
+auto find_operator(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
+}  // namespace
+
+void accumulate_gram_(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z, const at::Tensor& shift,
+                      const OptionalTensor& keep) {
+  static const auto op = find_operator<decltype(gram_cpu)>("headscope::accumulate_gram_");
+  op.call(gram, sum, count, z, shift, keep);
+}
+
+AttentionRows attention_mass(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows, const at::Tensor& targets,
+                             const at::Tensor& offsets, int64_t groups, const OptionalTensor& mask, bool is_causal,
+                             std::optional<double> scale) {
+  static const auto op = find_operator<decltype(mass_cpu)>("headscope::attention_mass");
+  auto [mass, score, entropy, max_logit, log_sum_exp, first_mass] =
+      op.call(q, k, rows, targets, offsets, groups, mask, is_causal, scale);
+  return {mass, score, entropy, max_logit, log_sum_exp, first_mass};
+}
+
+at::Tensor recompute_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& rows,
+                          const OptionalTensor& mask, bool is_causal, std::optional<double> scale) {
+  static const auto op = find_operator<decltype(rows_cpu)>("headscope::recompute_rows");
+  return op.call(q, k, v, rows, mask, is_causal, scale);
+}
+
+at::Tensor symmetric_eigenvalues(const at::Tensor& matrices) {
+  static const auto op = find_operator<decltype(eigenvalues_cpu)>("headscope::symmetric_eigenvalues");
+  return op.call(matrices);
+}
+
+}  // namespace headscope

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "csrc/monitor/capture.h"
+#include "csrc/monitor/health.h"
+#include "csrc/monitor/sink_thread.h"
+#include "headscope/circuits.h"
+#include "headscope/monitor.h"
+#include "headscope/trajectory.h"
+
+namespace headscope {
+
+/// When and of what a capture was taken.
+struct CaptureInfo {
+  int64_t step = 0;
+  double tokens = kNaN;
+  double wall_time = kNaN;
+  double loss = kNaN;
+  int64_t previous_probe_step = -1;
+};
+
+/// Everything that is derived from captures and follows them through training. A deterministic function of the captures
+/// and verdicts in order (wall times apart). One caller at a time: the analysis thread, or the training thread after drain().
+class Analysis {
+ public:
+  Analysis(const Options& options, std::shared_ptr<HealthCounters> health, std::shared_ptr<FaultGate> gate,
+           SinkThread& sinks);
+
+  /// The probe's patterns, context and plan; before it, train readings use the standard patterns.
+  void set_probe(std::shared_ptr<const ProbePlan> plan);
+
+  void take_train(const Capture& capture, const CaptureInfo& info);
+  void take_probe(const Capture& capture, const CaptureInfo& info);
+  /// Enters the outcome of an ablation; it travels with the next snapshot.
+  void take_ablation(const AblationReport& report, double tokens, double wall_time);
+
+  /// The circuit to verify now, if one is due.
+  std::optional<CircuitTracker::Due> verification_due() const;
+  /// Circuits that are formed (or under a verdict), with their heads.
+  std::vector<CircuitTracker::Due> formed_circuits() const;
+  /// Readings of the last probe: what controls are drawn from. Null before the first.
+  std::shared_ptr<const Snapshot> last_probe() const;
+  const std::vector<Pattern>& patterns() const { return patterns_; }
+  void report(RunReport& report) const;
+  int64_t segment() const { return segment_; }
+  /// Publishes events and ablations that no later measurement would carry.
+  void flush(const CaptureInfo& info);
+
+  std::string save() const;
+  /// Throws std::runtime_error naming the difference. The next segment begins.
+  void load(const std::string& bytes);
+
+ private:
+  Snapshot begin_snapshot(const CaptureInfo& info, Source source, const Capture& capture) const;
+  std::vector<HeadReading> blank_readings(const Capture& capture) const;
+  void classify(Snapshot& snapshot) const;
+  void finish(Snapshot snapshot);
+  void remember(const std::vector<Event>& events);
+
+  const Options options_;
+  std::shared_ptr<HealthCounters> health_;
+  std::shared_ptr<FaultGate> gate_;
+  SinkThread& sinks_;
+
+  mutable std::mutex mutex_;  // report() against the analysis thread
+  std::vector<Pattern> patterns_ = standard_patterns();
+  std::shared_ptr<const ProbePlan> plan_;
+  std::optional<CircuitTracker> tracker_;
+  SpecialisationTracker specialisation_;
+  std::map<HeadId, Trajectory> trajectories_;
+  std::vector<Event> events_;             // of the whole run
+  std::vector<Event> pending_events_;     // for the next snapshot
+  std::vector<AblationReport> ablations_;
+  std::vector<AblationReport> pending_ablations_;
+  std::shared_ptr<const Snapshot> last_probe_, last_train_;
+  int64_t segment_ = 0;
+};
+
+/// Seconds since the Unix epoch.
+double wall_clock();
+
+}  // namespace headscope

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "csrc/monitor/analysis.h"
+#include "csrc/monitor/behaviour.h"
+#include "csrc/monitor/capture.h"
+#include "csrc/monitor/health.h"
+#include "csrc/monitor/schedule.h"
+#include "csrc/monitor/sink_thread.h"
+#include "csrc/monitor/worker.h"
+#include "headscope/monitor.h"
+
+namespace headscope {
+
+/// Refuses options that cannot be meant (std::invalid_argument naming the value) and fills the default log.
+Options checked_options(Options options);
+
+/// The training thread's half of a monitor: what is captured when, and the passes through the user's model.
+struct Monitor::Impl {
+  /// options: checked.
+  Impl(Options options, std::vector<std::shared_ptr<Sink>> sinks, std::shared_ptr<HealthCounters> health,
+       std::atomic<Mode>& mode);
+
+  // --- steps (monitor_steps.cpp)
+  void begin_step(const StepInfo& info);
+  void micro_batch(const at::Tensor& ids);
+  void end_step();
+  void run_probe(const CaptureInfo& info);
+  /// Waits for the earlier measured step; its results are then part of the state.
+  void drain();
+  /// Layers known to report and missing from a capture: counted and warned of.
+  void count_missing(const Capture& capture, const char* where);
+
+  // --- taps (monitor_taps.cpp)
+  at::Tensor observe(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& z,
+                     const AttentionCall& call);
+  void capture_train(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& z,
+                     const AttentionCall& call);
+  void capture_probe(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& z,
+                     const AttentionCall& call);
+  void self_check(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& z,
+                  const AttentionCall& call, const at::Tensor& rows, LayerCapture& own);
+  at::Tensor ablate(int64_t layer, const at::Tensor& z) const;
+
+  // --- verification (monitor_verify.cpp)
+  std::vector<AblationReport> ablate_circuit(const CircuitTracker::Due& due, const CaptureInfo& info);
+  void verify_due(const CaptureInfo& info);
+  std::vector<AblationReport> verify_formed();
+
+  Options options;
+  std::shared_ptr<HealthCounters> health;
+  std::shared_ptr<FaultGate> gate;
+  SinkThread sinks;
+  Analysis analysis;
+  Scheduler scheduler;
+  std::atomic<Mode>& mode;
+  std::string url;
+  bool closed = false;
+
+  std::optional<ProbeHost> host;
+  ProbeOptions probe;
+  std::shared_ptr<const ProbePlan> plan;
+  std::vector<at::Tensor> null_chunks;
+  BehaviourBatches behaviours;
+
+  int64_t next_step = 0;
+  CaptureInfo step;               // of the step in progress
+  std::vector<at::Tensor> ids;    // told micro-batches of the step in progress
+  std::set<int64_t> known_layers;
+  Backoff train_backoff, probe_backoff, verify_backoff;
+
+  std::mutex tap_mutex;           // guards what follows; taken only by active taps
+  std::unique_ptr<Capture> capture;
+  bool capture_failed = false;
+  size_t probe_chunk = 0;
+  std::thread::id pass_thread;    // the thread that runs a probe or ablation pass
+  std::map<int64_t, std::vector<int64_t>> ablated;
+
+  Worker worker;                  // last: stops before what its jobs use
+};
+
+}  // namespace headscope

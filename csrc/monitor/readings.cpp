@@ -1,0 +1,345 @@
+#include "csrc/monitor/readings.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "headscope/spectrum.h"
+
+namespace headscope {
+namespace {
+
+// The reference's floor under a selectivity's denominator.
+constexpr double kControlFloor = 1e-8;
+
+/// A row of G about the shift turned into the two second moments, in double: uncentred / N and centred / N.
+struct Moments {
+  at::Tensor uncentred;  // [H, D, D]
+  at::Tensor centred;
+};
+
+Moments moments(const SpectrumCapture& spectrum) {
+  const double n = static_cast<double>(spectrum.count.item<int64_t>());
+  const at::Tensor gram = spectrum.gram.to(at::kDouble) / n;
+  const at::Tensor mean = spectrum.sum.to(at::kDouble) / n;  // of z - c
+  const at::Tensor shift = spectrum.shift.to(at::kDouble);
+  const auto outer = [](const at::Tensor& a, const at::Tensor& b) { return a.unsqueeze(2) * b.unsqueeze(1); };
+  return {gram + outer(shift, mean) + outer(mean, shift) + outer(shift, shift), gram - outer(mean, mean)};
+}
+
+std::span<const double> row_of(const at::Tensor& values, int64_t row) {
+  return {values.const_data_ptr<double>() + row * values.size(1), static_cast<size_t>(values.size(1))};
+}
+
+/// Sums over one layer's sampled rows for one head.
+struct RowSums {
+  double entropy = 0, first_mass = 0, max_logit = -std::numeric_limits<double>::infinity();
+  int64_t rows = 0;
+  bool finite = true;
+};
+
+/// Adds row r of (b, h); false: unused, fully masked or not finite.
+bool add_row(const AttentionRows& rows, int64_t flat, RowSums& sums) {
+  const double log_sum_exp = static_cast<double>(rows.log_sum_exp.const_data_ptr<float>()[flat]);
+  if (std::isnan(log_sum_exp)) {
+    sums.finite = false;
+    return false;
+  }
+  if (std::isinf(log_sum_exp)) return false;  // every key masked: the row says nothing
+  sums.entropy += static_cast<double>(rows.entropy.const_data_ptr<float>()[flat]);
+  sums.first_mass += static_cast<double>(rows.first_mass.const_data_ptr<float>()[flat]);
+  sums.max_logit = std::max(sums.max_logit, static_cast<double>(rows.max_logit.const_data_ptr<float>()[flat]));
+  ++sums.rows;
+  return true;
+}
+
+void finish_rows(const RowSums& sums, HeadReading& reading) {
+  if (!sums.finite) {
+    reading.finite = false;
+    for (auto& pattern : reading.patterns) pattern = PatternReading{};
+    return;
+  }
+  if (sums.rows == 0) return;
+  const double n = static_cast<double>(sums.rows);
+  reading.entropy = sums.entropy / n;
+  reading.sink_mass = sums.first_mass / n;
+  reading.max_logit = sums.max_logit;
+}
+
+/// Sums of one pattern over rows for one head.
+struct PatternSums {
+  double mass = 0, margin = 0, control_mass = 0, lag_mass = 0;
+  int64_t targets = 0, controls = 0, rows = 0, margin_rows = 0;
+};
+
+double selectivity_of(double mass_per_target, double mass_per_control) {
+  return mass_per_target / std::max(mass_per_control, kControlFloor);
+}
+
+/// Rows as float tensors on the CPU; double inputs lose nothing that the readings keep.
+AttentionRows as_float(const AttentionRows& rows) {
+  const auto plain = [](const at::Tensor& tensor) { return tensor.to(at::kCPU, at::kFloat).contiguous(); };
+  return {plain(rows.mass),      plain(rows.score),       plain(rows.entropy),
+          plain(rows.max_logit), plain(rows.log_sum_exp), plain(rows.first_mass)};
+}
+
+}  // namespace
+
+double read_spectrum(const SpectrumCapture& spectrum, const SpectrumCapture& null, std::span<HeadReading> readings) {
+  if (spectrum.empty() || spectrum.count.item<int64_t>() == 0) return kNaN;
+  const int64_t n = spectrum.count.item<int64_t>();
+  const Moments own = moments(spectrum);
+  const at::Tensor uncentred = symmetric_eigenvalues(own.uncentred), centred = symmetric_eigenvalues(own.centred);
+  at::Tensor null_values;
+  if (!null.empty() && null.count.item<int64_t>() > 0) null_values = symmetric_eigenvalues(moments(null).uncentred);
+  for (size_t h = 0; h < readings.size(); ++h) {
+    HeadReading& reading = readings[h];
+    const auto values = row_of(uncentred, static_cast<int64_t>(h));
+    const auto centred_values = row_of(centred, static_cast<int64_t>(h));
+    reading.samples = n;
+    reading.participation_ratio = participation_ratio(values);
+    reading.participation_ratio_quadratic = participation_ratio_quadratic(values);
+    reading.participation_ratio_centred = participation_ratio(centred_values);
+    reading.participation_ratio_quadratic_centred = participation_ratio_quadratic(centred_values);
+    if (null_values.defined()) {
+      reading.null_participation_ratio = participation_ratio(row_of(null_values, static_cast<int64_t>(h)));
+    }
+    double trace = 0;
+    for (const double value : values) trace += value;
+    reading.output_norm = std::sqrt(std::max(0.0, trace));
+    if (std::isnan(trace)) {
+      reading.finite = false;
+      reading.output_norm = kNaN;
+      continue;
+    }
+    reading.eigenvalues.assign(values.rbegin(), values.rend());
+  }
+  return static_cast<double>(std::min<int64_t>(n, spectrum.gram.size(1)));
+}
+
+void read_train_attention(const LayerCapture& layer, const std::vector<TrainPlan>& plans, std::span<const Pattern> patterns,
+                          std::span<HeadReading> readings) {
+  if (layer.attention.empty() || !layer.attention_trusted) return;
+  const size_t pattern_count = patterns.size();
+  std::vector<RowSums> row_sums(readings.size());
+  std::vector<PatternSums> sums(readings.size() * pattern_count);
+  for (size_t micro = 0; micro < layer.attention.size(); ++micro) {
+    const AttentionRows rows = as_float(layer.attention[micro]);
+    const TrainPlan& plan = plans[micro];
+    const int64_t batch = rows.entropy.size(0), heads = rows.entropy.size(1), sampled = rows.entropy.size(2);
+    const float* mass = rows.mass.const_data_ptr<float>();
+    const float* score = rows.score.const_data_ptr<float>();
+    for (int64_t b = 0; b < batch; ++b) {
+      for (int64_t h = 0; h < heads; ++h) {
+        for (int64_t r = 0; r < sampled; ++r) {
+          const int64_t flat = (b * heads + h) * sampled + r;
+          if (!add_row(rows, flat, row_sums[static_cast<size_t>(h)])) continue;
+          for (size_t p = 0; p < pattern_count; ++p) {
+            const size_t entry = static_cast<size_t>(b * sampled + r) * pattern_count + p;
+            const int32_t targets = plan.target_count[entry], controls = plan.control_count[entry];
+            if (targets == 0 || controls == 0) continue;
+            PatternSums& own = sums[static_cast<size_t>(h) * pattern_count + p];
+            const size_t group = static_cast<size_t>(flat * plan.groups) + p;
+            const double target_mass = static_cast<double>(mass[group]);
+            const double control_mass = static_cast<double>(mass[group + pattern_count]);
+            own.mass += target_mass;
+            own.control_mass += control_mass;
+            own.lag_mass += control_mass * targets / controls;
+            own.targets += targets;
+            own.controls += controls;
+            ++own.rows;
+            const double margin = static_cast<double>(score[group]) - static_cast<double>(score[group + pattern_count]);
+            if (std::isfinite(margin)) {
+              own.margin += margin;
+              ++own.margin_rows;
+            }
+          }
+        }
+      }
+    }
+  }
+  for (size_t h = 0; h < readings.size(); ++h) {
+    for (size_t p = 0; p < pattern_count; ++p) {
+      const PatternSums& own = sums[h * pattern_count + p];
+      if (own.rows == 0) continue;
+      PatternReading& reading = readings[h].patterns[p];
+      const double n = static_cast<double>(own.rows);
+      // Content patterns state the excess over lag-matched keys: recency and bigrams weigh on both alike.
+      reading.mass = (own.mass - (patterns[p].null == NullKind::kPermuteTargets ? own.lag_mass : 0.0)) / n;
+      reading.control_mass = own.control_mass / static_cast<double>(own.controls);
+      reading.selectivity = selectivity_of(own.mass / static_cast<double>(own.targets), reading.control_mass);
+      if (own.margin_rows > 0) reading.margin = own.margin / static_cast<double>(own.margin_rows);
+    }
+    finish_rows(row_sums[h], readings[h]);
+  }
+}
+
+void read_probe_attention(const LayerCapture& layer, const ProbePlan& plan, std::span<HeadReading> readings) {
+  if (layer.attention.empty() || !layer.attention_trusted) return;
+  const size_t pattern_count = plan.patterns.size();
+  const at::Tensor& all_targets = layer.attention.front().mass;
+  const int64_t heads = all_targets.size(1), groups = plan.groups;
+  std::vector<RowSums> row_sums(readings.size());
+  std::vector<PatternSums> sums(readings.size() * pattern_count);
+  std::vector<double> control(readings.size(), 0.0);
+  std::vector<int64_t> control_positions(readings.size(), 0);
+  int64_t example = 0;
+  for (size_t c = 0; c < layer.attention.size(); ++c) {
+    const AttentionRows rows = as_float(layer.attention[c]);
+    const int64_t* offsets = plan.chunks[c].offsets.const_data_ptr<int64_t>();
+    const int64_t count = rows.entropy.size(0);
+    for (int64_t n = 0; n < count; ++n, ++example) {
+      const int64_t controls = offsets[n * groups + plan.control_group() + 1] - offsets[n * groups + plan.control_group()];
+      for (int64_t h = 0; h < heads; ++h) {
+        const int64_t flat = n * heads + h;
+        if (!add_row(rows, flat, row_sums[static_cast<size_t>(h)])) continue;
+        const float* mass = rows.mass.const_data_ptr<float>() + flat * groups;
+        const float* score = rows.score.const_data_ptr<float>() + flat * groups;
+        control[static_cast<size_t>(h)] += static_cast<double>(mass[plan.control_group()]);
+        control_positions[static_cast<size_t>(h)] += controls;
+        for (size_t p = 0; p < pattern_count; ++p) {
+          const int64_t targets = plan.target_count[p][static_cast<size_t>(example)];
+          if (targets == 0) continue;
+          PatternSums& own = sums[static_cast<size_t>(h) * pattern_count + p];
+          own.mass += static_cast<double>(mass[plan.target_group(p)]);
+          own.targets += targets;
+          ++own.rows;
+          const double margin =
+              static_cast<double>(score[plan.target_group(p)]) - static_cast<double>(score[plan.reference_group(p)]);
+          if (std::isfinite(margin)) {
+            own.margin += margin;
+            ++own.margin_rows;
+          }
+        }
+      }
+    }
+  }
+  for (size_t h = 0; h < readings.size(); ++h) {
+    for (size_t p = 0; p < pattern_count; ++p) {
+      const PatternSums& own = sums[h * pattern_count + p];
+      if (own.rows == 0) continue;
+      PatternReading& reading = readings[h].patterns[p];
+      const double n = static_cast<double>(own.rows), targets = static_cast<double>(own.targets);
+      reading.mass = own.mass / n;
+      switch (plan.controls) {
+        case ControlPositions::kAnalytic:
+          reading.control_mass = 1.0 / static_cast<double>(plan.context - 1);
+          break;
+        case ControlPositions::kMeasuredAll:
+          reading.control_mass = (1.0 - reading.mass) / (static_cast<double>(plan.context) - targets / n);
+          break;
+        default:
+          reading.control_mass = control[h] / static_cast<double>(control_positions[h]);
+      }
+      reading.selectivity = selectivity_of(own.mass / targets, reading.control_mass);
+      if (own.margin_rows > 0) reading.margin = own.margin / static_cast<double>(own.margin_rows);
+    }
+    finish_rows(row_sums[h], readings[h]);
+  }
+}
+
+namespace {
+
+/// Which table a pattern's null needs: column count and, per row, the group of each column and the row's own column.
+struct NullLayout {
+  std::vector<int64_t> rows;        // examples that enter
+  std::vector<int64_t> set_columns; // permuted patterns: candidate sets in use
+  int64_t columns = 0;
+  std::vector<int32_t> target;
+};
+
+NullLayout layout_of(const ProbePlan& plan, size_t p) {
+  NullLayout layout;
+  if (plan.patterns[p].null == NullKind::kPermuteTargets) {
+    std::vector<int32_t> column_of(static_cast<size_t>(plan.candidate_sets), -1);
+    for (int64_t n = 0; n < plan.examples; ++n) {
+      const int32_t set = plan.candidate[p][static_cast<size_t>(n)];
+      if (set < 0) continue;
+      int32_t& column = column_of[static_cast<size_t>(set)];
+      if (column < 0) {
+        column = static_cast<int32_t>(layout.set_columns.size());
+        layout.set_columns.push_back(set);
+      }
+      layout.rows.push_back(n);
+      layout.target.push_back(column);
+    }
+    layout.columns = static_cast<int64_t>(layout.set_columns.size());
+    return layout;
+  }
+  int64_t fewest = ProbePlan::kUniformCandidates;
+  for (int64_t n = 0; n < plan.examples; ++n) {
+    if (plan.target_count[p][static_cast<size_t>(n)] == 0) continue;
+    fewest = std::min(fewest, plan.uniform_count[static_cast<size_t>(n)]);
+    layout.rows.push_back(n);
+    layout.target.push_back(0);
+  }
+  layout.columns = 1 + fewest;
+  return layout;
+}
+
+}  // namespace
+
+std::vector<PatternNulls> test_nulls(const Capture& capture, const ProbePlan& plan, double alpha, uint64_t seed,
+                                     std::span<HeadReading> readings) {
+  // All layers side by side: the maximum statistic is over every head of the probe.
+  const int64_t heads = static_cast<int64_t>(readings.size());
+  std::vector<std::vector<AttentionRows>> by_layer;
+  std::vector<int64_t> layer_heads;
+  for (const auto& [layer, own] : capture.layers) {
+    std::vector<AttentionRows> chunks;
+    if (own.attention_trusted) {
+      for (const auto& rows : own.attention) chunks.push_back(as_float(rows));
+    }
+    by_layer.push_back(std::move(chunks));
+    layer_heads.push_back(own.spectrum.empty() ? 0 : own.spectrum.gram.size(0));
+  }
+  std::vector<int64_t> chunk_of, row_in_chunk;
+  for (size_t c = 0; c < plan.chunks.size(); ++c) {
+    for (int64_t n = 0; n < plan.chunks[c].tokens.size(0); ++n) {
+      chunk_of.push_back(static_cast<int64_t>(c));
+      row_in_chunk.push_back(n);
+    }
+  }
+
+  std::vector<PatternNulls> nulls(plan.patterns.size());
+  for (size_t p = 0; p < plan.patterns.size(); ++p) {
+    const NullLayout layout = layout_of(plan, p);
+    if (layout.rows.size() < 8 || layout.columns < 2 || heads == 0) continue;  // too little to draw a null from
+    CandidateTable margins{static_cast<int64_t>(layout.rows.size()), layout.columns, heads, {}, layout.target};
+    margins.values.assign(layout.rows.size() * static_cast<size_t>(layout.columns * heads), static_cast<float>(kNaN));
+    CandidateTable masses = margins;
+    for (size_t i = 0; i < layout.rows.size(); ++i) {
+      const auto example = static_cast<size_t>(layout.rows[i]);
+      const auto chunk = static_cast<size_t>(chunk_of[example]);
+      const int64_t* offsets = plan.chunks[chunk].offsets.const_data_ptr<int64_t>() + row_in_chunk[example] * plan.groups;
+      for (int64_t column = 0; column < layout.columns; ++column) {
+        const int64_t group = !layout.set_columns.empty() ? plan.candidate_group(layout.set_columns[static_cast<size_t>(column)])
+                              : column == 0               ? plan.target_group(p)
+                                                          : plan.uniform_group(column - 1);
+        const float size = static_cast<float>(std::max<int64_t>(1, offsets[group + 1] - offsets[group]));
+        const size_t out = (i * static_cast<size_t>(layout.columns) + static_cast<size_t>(column)) * static_cast<size_t>(heads);
+        int64_t first = 0;
+        for (size_t l = 0; l < by_layer.size(); first += layer_heads[l], ++l) {
+          if (by_layer[l].empty()) continue;
+          const AttentionRows& rows = by_layer[l][chunk];
+          for (int64_t h = 0; h < layer_heads[l]; ++h) {
+            const int64_t from = (row_in_chunk[example] * layer_heads[l] + h) * plan.groups + group;
+            margins.values[out + static_cast<size_t>(first + h)] = rows.score.const_data_ptr<float>()[from];
+            masses.values[out + static_cast<size_t>(first + h)] = rows.mass.const_data_ptr<float>()[from] / size;
+          }
+        }
+      }
+    }
+    const uint64_t pattern_seed = seed * 1000003u + p;
+    nulls[p].margin = max_statistic_test(margins, plan.patterns[p].null, alpha, pattern_seed);
+    nulls[p].mass = max_statistic_test(masses, plan.patterns[p].null, alpha, pattern_seed);
+    for (int64_t h = 0; h < heads; ++h) {
+      readings[static_cast<size_t>(h)].patterns[p].margin_z = nulls[p].margin->z[static_cast<size_t>(h)];
+      readings[static_cast<size_t>(h)].patterns[p].mass_z = nulls[p].mass->z[static_cast<size_t>(h)];
+    }
+  }
+  return nulls;
+}
+
+}  // namespace headscope

@@ -1,0 +1,127 @@
+#include "csrc/monitor/state_codec.h"
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+
+namespace headscope {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr int kVersion = 1;
+
+json number_list(const std::vector<double>& values) { return json(values); }
+
+}  // namespace
+
+void to_json(json& out, const HeadId& id) { out = json::array({id.layer, id.head}); }
+void from_json(const json& in, HeadId& id) { id = {in.at(0).get<int32_t>(), in.at(1).get<int32_t>()}; }
+
+void to_json(json& out, const TrajectoryPoint& point) {
+  out = json::array({point.step, point.tokens, point.participation_ratio});
+}
+void from_json(const json& in, TrajectoryPoint& point) {
+  point = {in.at(0).get<int64_t>(), in.at(1).get<double>(), in.at(2).get<double>()};
+}
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Event, step, tokens, wall_time, previous_probe_step, kind, pattern, head_level, heads,
+                                   figures, rule)
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AblationReport, pattern, metric, gate, step, heads, baseline_loss, ablated_loss, effect,
+                                   control_effects, control_sets, single_head_effects, control_mean, difference_low,
+                                   difference_high, upper_bound_effect, attainable_p, examples, verdict, reason)
+
+void to_json(json& out, const PatternReading& r) {
+  out = number_list({r.selectivity, r.mass, r.margin, r.control_mass, r.margin_z, r.mass_z});
+}
+void from_json(const json& in, PatternReading& r) {
+  const auto value = in.get<std::vector<double>>();
+  r = {value.at(0), value.at(1), value.at(2), value.at(3), value.at(4), value.at(5)};
+}
+
+void to_json(json& out, const HeadReading& r) {
+  out = {{"id", r.id},
+         {"figures", number_list({r.participation_ratio, r.participation_ratio_centred, r.participation_ratio_quadratic,
+                                  r.participation_ratio_quadratic_centred, r.null_participation_ratio, r.pr_integral,
+                                  r.output_norm, r.entropy, r.max_logit, r.sink_mass})},
+         {"patterns", r.patterns},
+         {"best_pattern", r.best_pattern},
+         {"samples", r.samples},
+         {"finite", r.finite},
+         {"specialising", r.specialising}};
+}
+void from_json(const json& in, HeadReading& r) {
+  in.at("id").get_to(r.id);
+  const auto value = in.at("figures").get<std::vector<double>>();
+  r.participation_ratio = value.at(0);
+  r.participation_ratio_centred = value.at(1);
+  r.participation_ratio_quadratic = value.at(2);
+  r.participation_ratio_quadratic_centred = value.at(3);
+  r.null_participation_ratio = value.at(4);
+  r.pr_integral = value.at(5);
+  r.output_norm = value.at(6);
+  r.entropy = value.at(7);
+  r.max_logit = value.at(8);
+  r.sink_mass = value.at(9);
+  in.at("patterns").get_to(r.patterns);
+  in.at("best_pattern").get_to(r.best_pattern);
+  in.at("samples").get_to(r.samples);
+  in.at("finite").get_to(r.finite);
+  in.at("specialising").get_to(r.specialising);
+}
+
+std::string encode(const AnalysisState& state) {
+  json trajectories = json::array();
+  for (const auto& [id, points] : state.trajectories) trajectories.push_back({{"id", id}, {"points", points}});
+  const auto binary = [](const std::string& bytes) {
+    return json::binary(std::vector<uint8_t>(bytes.begin(), bytes.end()));
+  };
+  const json out = {{"version", kVersion},
+                    {"segment", state.segment},
+                    {"integral_axis", state.integral_axis},
+                    {"trajectories", trajectories},
+                    {"tracker", binary(state.tracker)},
+                    {"specialisation", binary(state.specialisation)},
+                    {"events", state.events},
+                    {"pending_events", state.pending_events},
+                    {"ablations", state.ablations},
+                    {"pending_ablations", state.pending_ablations},
+                    {"last_probe_heads", state.last_probe_heads}};
+  const std::vector<uint8_t> bytes = json::to_cbor(out);
+  return {bytes.begin(), bytes.end()};
+}
+
+AnalysisState decode(const std::string& bytes) {
+  try {
+    const json in = json::from_cbor(bytes);
+    const int version = in.at("version").get<int>();
+    if (version != kVersion) {
+      throw std::runtime_error("version " + std::to_string(version) + ", this build reads version " +
+                               std::to_string(kVersion));
+    }
+    const auto text = [&](const char* key) {
+      const auto& binary = in.at(key).get_binary();
+      return std::string(binary.begin(), binary.end());
+    };
+    AnalysisState state;
+    in.at("segment").get_to(state.segment);
+    in.at("integral_axis").get_to(state.integral_axis);
+    for (const json& entry : in.at("trajectories")) {
+      state.trajectories[entry.at("id").get<HeadId>()] = entry.at("points").get<std::vector<TrajectoryPoint>>();
+    }
+    state.tracker = text("tracker");
+    state.specialisation = text("specialisation");
+    in.at("events").get_to(state.events);
+    in.at("pending_events").get_to(state.pending_events);
+    in.at("ablations").get_to(state.ablations);
+    in.at("pending_ablations").get_to(state.pending_ablations);
+    in.at("last_probe_heads").get_to(state.last_probe_heads);
+    return state;
+  } catch (const std::exception& error) {
+    throw std::runtime_error(std::string("headscope: these bytes are no monitor state: ") + error.what());
+  }
+}
+
+}  // namespace headscope

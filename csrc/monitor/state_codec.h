@@ -1,0 +1,28 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "headscope/snapshot.h"
+#include "headscope/trajectory.h"
+
+namespace headscope {
+
+/// What the analysis must know to go on as if never interrupted.
+struct AnalysisState {
+  int64_t segment = 0;
+  std::string integral_axis;
+  std::map<HeadId, std::vector<TrajectoryPoint>> trajectories;
+  std::string tracker;         ///< CircuitTracker::save(), empty without a probe
+  std::string specialisation;  ///< SpecialisationTracker::save()
+  std::vector<Event> events, pending_events;
+  std::vector<AblationReport> ablations, pending_ablations;
+  std::vector<HeadReading> last_probe_heads;  ///< without eigenvalues
+};
+
+/// CBOR with doubles bit for bit (NaN as one NaN), and a version. decode throws std::runtime_error on other bytes.
+std::string encode(const AnalysisState& state);
+AnalysisState decode(const std::string& bytes);
+
+}  // namespace headscope
