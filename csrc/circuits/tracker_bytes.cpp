@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <stdexcept>
+
 #include "csrc/circuits/circuit_state.h"
 #include "csrc/circuits/state_bytes.h"
 
@@ -107,6 +110,16 @@ CircuitLife circuit_from_json(const json& object) {
   return circuit;
 }
 
+/// A circuit that has formed, or is emerging, owes it to a head that is.
+bool agrees_with_heads(const CircuitLife& circuit) {
+  const auto any = [&](CircuitState state) {
+    return std::any_of(circuit.heads.begin(), circuit.heads.end(),
+                       [&](const HeadLife& head) { return head.state == state; });
+  };
+  return circuit.has_formed() == any(CircuitState::kFormed) &&
+         (circuit.state != CircuitState::kEmerging || any(CircuitState::kEmerging));
+}
+
 TrackerState state_from_json(const json& saved, size_t patterns) {
   TrackerState state;
   state.head_ids = ids_from_json(saved.at("head_ids"));
@@ -117,9 +130,9 @@ TrackerState state_from_json(const json& saved, size_t patterns) {
     state.circuits.push_back(circuit_from_json(circuit));
   bool whole = state.circuits.size() == patterns;
   for (const auto& circuit : state.circuits)
-    whole = whole && circuit.heads.size() == state.head_ids.size();
+    whole = whole && circuit.heads.size() == state.head_ids.size() && agrees_with_heads(circuit);
   if (!whole)
-    throw std::runtime_error("saved circuits state is damaged: heads or patterns missing");
+    throw std::runtime_error("saved circuits state is damaged: heads and patterns do not agree");
   return state;
 }
 

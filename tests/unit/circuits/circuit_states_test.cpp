@@ -1,0 +1,252 @@
+// The pattern level of docs/math.md section 6, verdicts and when they are due.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "tests/unit/circuits/tracked_run.h"
+
+namespace headscope {
+namespace {
+
+using test::told;
+using test::TrackedRun;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using enum CircuitState;
+
+const HeadId kFirst = {0, 0}, kSecond = {0, 1};
+
+TEST(CircuitStates, EmergesFormsAndIsLostWithItsHeads) {
+  TrackedRun run;
+  EXPECT_THAT(told(run.probes({1, 3, 3, 60, 60, 1, 1}), false),
+              ElementsAre("emerging@30", "formed@50", "lost@70"));
+}
+
+TEST(CircuitStates, DatesChangesByTheFirstProbeOfTheirRun) {
+  TrackedRun run;
+  run.probes({1, 3, 3, 60, 60});
+  const auto circuit = run.circuit();
+  EXPECT_EQ(circuit.emerging_step, 20);
+  EXPECT_EQ(circuit.emerging_tokens, 2000);
+  EXPECT_EQ(circuit.formed_step, 40);
+  EXPECT_EQ(circuit.formed_tokens, 4000);
+  EXPECT_EQ(circuit.best_selectivity, 60);
+  EXPECT_EQ(circuit.formed_threshold, 50);
+}
+
+TEST(CircuitStates, ReturnsToDormantWithItsLastEmergingHead) {
+  TrackedRun run;
+  run.probe(3, 3);
+  run.probe(3, 3);
+  EXPECT_THAT(run.circuit().heads, ElementsAre(kFirst, kSecond));
+  run.probe(3, 1);
+  EXPECT_THAT(told(run.probe(3, 1), false), IsEmpty());
+  run.probe(1, 1);
+  EXPECT_THAT(told(run.probe(1, 1), false), ElementsAre("dormant@60"));
+  EXPECT_EQ(run.circuit().emerging_step, -1);
+  EXPECT_THAT(run.circuit().heads, IsEmpty());
+}
+
+TEST(CircuitStates, FormedNamesFormedHeadsOnlyAndOutlivesOneOfTwo) {
+  TrackedRun run;
+  run.probe(60, 3);
+  run.probe(60, 3);
+  EXPECT_THAT(run.circuit().heads, ElementsAre(kFirst));
+  run.probe(60, 60);
+  EXPECT_THAT(told(run.probe(60, 60), false), IsEmpty());
+  EXPECT_THAT(run.circuit().heads, ElementsAre(kFirst, kSecond));
+  run.probe(1, 60);
+  EXPECT_THAT(told(run.probe(1, 60), false), IsEmpty());
+  EXPECT_THAT(run.circuit().heads, ElementsAre(kSecond));
+  EXPECT_EQ(run.circuit().state, kFormed);
+}
+
+TEST(CircuitStates, LostWithAnEmergingHeadIsEmergingAtOnce) {
+  TrackedRun run;
+  run.probe(60, 3);
+  run.probe(60, 3);
+  run.probe(1, 3);
+  EXPECT_THAT(told(run.probe(1, 3), false), ElementsAre("lost@40", "emerging@40"));
+  EXPECT_EQ(run.circuit().state, kEmerging);
+  EXPECT_EQ(run.circuit().formed_step, -1);
+}
+
+TEST(CircuitStates, ReFormsWithoutAnEmergingDateWhenOnlySelectivitySaysSo) {
+  TrackedRun run;
+  run.nulls.assign(2, {});  // tests that say nothing: `emerging` holds
+  EXPECT_THAT(told(run.probes({60, 60}), false), ElementsAre("formed@20"));
+  EXPECT_EQ(run.circuit().emerging_step, -1);
+  EXPECT_EQ(run.circuit().formed_step, 10);
+}
+
+TEST(CircuitStates, ConvertsWhenEveryHeadThatLeftDid) {
+  TrackedRun run;
+  run.probes({60, 60});
+  run.heads[0].patterns[1].selectivity = 40;
+  run.probe(1);
+  const auto events = run.probe(1);
+  EXPECT_THAT(told(events, false), ElementsAre("converted@40", "emerging@40", "formed@40"));
+  EXPECT_EQ(run.circuit(0).state, kLost);
+  EXPECT_EQ(run.circuit(1).state, kFormed);
+}
+
+TEST(CircuitStates, HeadEventsComeBeforePatternEvents) {
+  TrackedRun run;
+  bool pattern_level = false;
+  for (const auto& event : run.probes({1, 60, 60})) {
+    EXPECT_FALSE(pattern_level && event.head_level);
+    pattern_level = !event.head_level;
+  }
+  EXPECT_TRUE(pattern_level);
+}
+
+class Verdicts : public testing::TestWithParam<CircuitState> {};
+
+TEST_P(Verdicts, AreEnteredAndHoldUntilLost) {
+  TrackedRun run;
+  run.probes({60, 60});
+  const auto events = run.judge(GetParam());
+  EXPECT_THAT(told(events, false), ElementsAre(std::string(to_string(GetParam())) + "@20"));
+  EXPECT_EQ(events[0].figures.at("effect"), 2);
+  EXPECT_THAT(events[0].rule, HasSubstr("because"));
+  EXPECT_EQ(run.circuit().state, GetParam());
+  run.probes({60, 10, 60});
+  EXPECT_EQ(run.circuit().state, GetParam());
+  EXPECT_THAT(told(run.probes({1, 1}), false), ElementsAre("lost@70"));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Verdicts, testing::Values(kVerified, kNotCausal, kInconclusive));
+
+TEST(Verdicts, DateTheFirstVerificationAndForgetItWhenNotCausal) {
+  TrackedRun run;
+  run.probes({60, 60});
+  run.judge(kVerified);
+  EXPECT_EQ(run.circuit().verified_step, 20);
+  EXPECT_EQ(run.circuit().verified_tokens, 1);
+  run.probe(60);
+  run.judge(kVerified);
+  EXPECT_EQ(run.circuit().verified_step, 20);
+  run.judge(kNotCausal);
+  EXPECT_EQ(run.circuit().verified_step, -1);
+}
+
+TEST(Verdicts, ChangeNothingAfterALossOrAboutOtherHeads) {
+  TrackedRun run;
+  run.probes({60, 60});
+  EXPECT_THAT(run.judge(kVerified, {kSecond}), IsEmpty());
+  auto beside = run.report(kVerified);
+  beside.gate = false;
+  EXPECT_THAT(run.tracker.apply_verdict(beside, 1, 2), IsEmpty());
+  EXPECT_EQ(run.circuit().state, kFormed);
+  run.probes({1, 1});
+  EXPECT_THAT(run.judge(kVerified), IsEmpty());
+  EXPECT_EQ(run.circuit().state, kLost);
+}
+
+TEST(Verdicts, RefuseAStateThatIsNoneAndAnUnknownPattern) {
+  TrackedRun run;
+  run.probes({60, 60});
+  EXPECT_THROW(run.judge(kFormed), std::invalid_argument);
+  auto report = run.report(kVerified);
+  report.pattern = "other";
+  EXPECT_THROW(run.tracker.apply_verdict(report, 1, 2), std::invalid_argument);
+}
+
+/// Probes at 60 until a verification is due, at most 100.
+int probes_until_due(TrackedRun& run, double second = 1) {
+  for (int count = 0; count <= 100; ++count) {
+    if (run.tracker.verification_due()) return count;
+    run.probe(60, second);
+  }
+  return -1;
+}
+
+TEST(VerificationDue, AsSoonAsFormedWithTheFormedHeads) {
+  TrackedRun run;
+  run.probes({60});
+  EXPECT_FALSE(run.tracker.verification_due());
+  run.probes({60});
+  const auto due = run.tracker.verification_due();
+  ASSERT_TRUE(due);
+  EXPECT_EQ(due->pattern, 0u);
+  EXPECT_THAT(due->heads, ElementsAre(kFirst));
+}
+
+TEST(VerificationDue, NeverForAPatternWithoutAMetric) {
+  TrackedRun run;
+  for (int i = 0; i < 20; ++i) run.probe(60, 1, 1);
+  EXPECT_EQ(run.circuit(1).state, kFormed);
+  EXPECT_FALSE(run.tracker.verification_due());
+}
+
+TEST(VerificationDue, NotAgainOnceSettled) {
+  for (const auto verdict : {kVerified, kNotCausal}) {
+    TrackedRun run;
+    run.probes({60, 60});
+    run.judge(verdict);
+    EXPECT_EQ(probes_until_due(run), -1);
+  }
+}
+
+TEST(VerificationDue, AnInconclusiveOneWaitsTwiceAsLongEachTime) {
+  TrackedRun run;
+  run.probes({60, 60});
+  for (const int wait : {8, 16, 32}) {
+    run.judge(kInconclusive);
+    EXPECT_EQ(probes_until_due(run), wait);
+  }
+}
+
+TEST(VerificationDue, AgainWhenTheHeadsChangedButNoSoonerThanTheWait) {
+  TrackedRun run;
+  run.probes({60, 60});
+  run.judge(kVerified);
+  EXPECT_EQ(probes_until_due(run, 60), 8);
+  EXPECT_THAT(run.tracker.verification_due()->heads, ElementsAre(kFirst, kSecond));
+  EXPECT_EQ(run.circuit().state, kVerified);
+}
+
+TEST(VerificationDue, AnewAfterALossNoSoonerThanTheWait) {
+  TrackedRun run;
+  run.probes({60, 60});
+  run.judge(kNotCausal);
+  run.probes({1, 1});
+  EXPECT_EQ(probes_until_due(run), 6);  // two of the eight passed before the loss
+}
+
+TEST(VerificationDue, TheOneWaitingLongestComesFirst) {
+  auto patterns = test::two_patterns();
+  patterns[1].metric = BehaviourMetric::kRepeatedLoss;
+  TrackedRun run({}, patterns);
+  run.heads[0].patterns[1].selectivity = 60;
+  run.probes({60, 60});
+  run.judge(kInconclusive);
+  EXPECT_EQ(run.tracker.verification_due()->pattern, 1u);
+}
+
+TEST(CircuitTracker, RefusesWhatDoesNotFit) {
+  EXPECT_THROW(CircuitTracker({}, 256), std::invalid_argument);
+  EXPECT_THROW(CircuitTracker(test::two_patterns(), 1), std::invalid_argument);
+  CircuitRules rules;
+  rules.leave_fraction = 1.5;
+  EXPECT_THROW(CircuitTracker(test::two_patterns(), 256, rules), std::invalid_argument);
+  TrackedRun run;
+  run.probe(1);
+  auto heads = run.heads;
+  heads[1].id = {3, 3};
+  EXPECT_THROW(run.tracker.update({.step = 20, .heads = heads, .nulls = {}}),
+               std::invalid_argument);
+  heads = run.heads;
+  heads[1].patterns.pop_back();
+  EXPECT_THROW(run.tracker.update({.step = 20, .heads = heads, .nulls = {}}),
+               std::invalid_argument);
+  EXPECT_THROW(run.tracker.update({.step = 20, .heads = run.heads, .nulls = {{}}}),
+               std::invalid_argument);
+  EXPECT_EQ(run.tracker.probes(), 1);
+}
+
+}  // namespace
+}  // namespace headscope
