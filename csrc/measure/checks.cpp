@@ -10,7 +10,8 @@ bool is_activation_type(at::ScalarType type) {
 }
 
 void check_activation(const char* name, const at::Tensor& tensor) {
-  TORCH_CHECK(tensor.dim() == 4, "headscope: ", name, " must be [B, H, T, D], got shape ", tensor.sizes());
+  TORCH_CHECK(tensor.dim() == 4, "headscope: ", name, " must be [B, H, T, D], got shape ",
+              tensor.sizes());
   TORCH_CHECK(is_activation_type(tensor.scalar_type()), "headscope: ", name,
               " must be float64, float32, bfloat16 or float16, got ", tensor.scalar_type());
 }
@@ -21,42 +22,48 @@ at::ScalarType sum_type(const at::Tensor& input) {
   return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-void check_gram(const at::Tensor& gram, const at::Tensor& sum, const at::Tensor& count, const at::Tensor& z,
-                const at::Tensor& shift, const OptionalTensor& keep) {
+void check_gram(const at::Tensor& gram, const at::Tensor& sum, const at::Tensor& count,
+                const at::Tensor& z, const at::Tensor& shift, const OptionalTensor& keep) {
   check_activation("z", z);
   const int64_t heads = z.size(1), width = z.size(3);
-  TORCH_CHECK(gram.sizes() == at::IntArrayRef({heads, width, width}), "headscope: gram must be [H, D, D] = [", heads, ", ",
-              width, ", ", width, "] for z ", z.sizes(), ", got ", gram.sizes());
-  TORCH_CHECK(sum.sizes() == at::IntArrayRef({heads, width}), "headscope: sum must be [H, D] = [", heads, ", ", width,
-              "], got ", sum.sizes());
-  TORCH_CHECK(shift.sizes() == sum.sizes(), "headscope: shift must be [H, D] = ", sum.sizes(), ", got ", shift.sizes());
+  TORCH_CHECK(gram.sizes() == at::IntArrayRef({heads, width, width}),
+              "headscope: gram must be [H, D, D] = [", heads, ", ", width, ", ", width, "] for z ",
+              z.sizes(), ", got ", gram.sizes());
+  TORCH_CHECK(sum.sizes() == at::IntArrayRef({heads, width}), "headscope: sum must be [H, D] = [",
+              heads, ", ", width, "], got ", sum.sizes());
+  TORCH_CHECK(shift.sizes() == sum.sizes(), "headscope: shift must be [H, D] = ", sum.sizes(),
+              ", got ", shift.sizes());
   TORCH_CHECK(gram.scalar_type() == at::kFloat || gram.scalar_type() == at::kDouble,
               "headscope: gram must be float32 or float64, got ", gram.scalar_type());
   TORCH_CHECK(sum.scalar_type() == gram.scalar_type() && shift.scalar_type() == gram.scalar_type(),
-              "headscope: gram, sum and shift must share one dtype, got ", gram.scalar_type(), ", ", sum.scalar_type(),
-              " and ", shift.scalar_type());
-  TORCH_CHECK(gram.is_contiguous() && sum.is_contiguous(), "headscope: gram and sum must be contiguous");
-  TORCH_CHECK(count.numel() == 1 && count.scalar_type() == at::kLong, "headscope: count must be one int64, got ",
-              count.sizes(), " of ", count.scalar_type());
+              "headscope: gram, sum and shift must share one dtype, got ", gram.scalar_type(), ", ",
+              sum.scalar_type(), " and ", shift.scalar_type());
+  TORCH_CHECK(gram.is_contiguous() && sum.is_contiguous(),
+              "headscope: gram and sum must be contiguous");
+  TORCH_CHECK(count.numel() == 1 && count.scalar_type() == at::kLong,
+              "headscope: count must be one int64, got ", count.sizes(), " of ",
+              count.scalar_type());
   if (keep) {
-    TORCH_CHECK(keep->sizes() == at::IntArrayRef({z.size(0), z.size(2)}) && keep->scalar_type() == at::kBool,
-                "headscope: keep must be bool [B, T] = [", z.size(0), ", ", z.size(2), "], got ", keep->sizes(), " of ",
-                keep->scalar_type());
+    TORCH_CHECK(keep->sizes() == at::IntArrayRef({z.size(0), z.size(2)}) &&
+                    keep->scalar_type() == at::kBool,
+                "headscope: keep must be bool [B, T] = [", z.size(0), ", ", z.size(2), "], got ",
+                keep->sizes(), " of ", keep->scalar_type());
   }
 }
 
-void check_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows, const OptionalTensor& mask) {
+void check_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows,
+                const OptionalTensor& mask) {
   check_activation("q", q);
   check_activation("k", k);
-  TORCH_CHECK(q.scalar_type() == k.scalar_type(), "headscope: q and k must share one dtype, got ", q.scalar_type(), " and ",
-              k.scalar_type());
-  TORCH_CHECK(q.size(0) == k.size(0) && q.size(3) == k.size(3), "headscope: q ", q.sizes(), " and k ", k.sizes(),
-              " must agree in B and D");
-  TORCH_CHECK(q.size(1) == 0 || (k.size(1) > 0 && q.size(1) % k.size(1) == 0), "headscope: the ", q.size(1),
-              " query heads must be a multiple of the ", k.size(1), " key-value heads");
+  TORCH_CHECK(q.scalar_type() == k.scalar_type(), "headscope: q and k must share one dtype, got ",
+              q.scalar_type(), " and ", k.scalar_type());
+  TORCH_CHECK(q.size(0) == k.size(0) && q.size(3) == k.size(3), "headscope: q ", q.sizes(),
+              " and k ", k.sizes(), " must agree in B and D");
+  TORCH_CHECK(q.size(1) == 0 || (k.size(1) > 0 && q.size(1) % k.size(1) == 0), "headscope: the ",
+              q.size(1), " query heads must be a multiple of the ", k.size(1), " key-value heads");
   TORCH_CHECK(rows.dim() == 2 && rows.size(0) == q.size(0) && rows.scalar_type() == at::kLong,
-              "headscope: rows must be int64 [B, R] with B = ", q.size(0), ", got ", rows.sizes(), " of ",
-              rows.scalar_type());
+              "headscope: rows must be int64 [B, R] with B = ", q.size(0), ", got ", rows.sizes(),
+              " of ", rows.scalar_type());
   if (!mask) return;
   TORCH_CHECK(mask->scalar_type() == at::kBool || is_activation_type(mask->scalar_type()),
               "headscope: mask must be bool or additive float, got ", mask->scalar_type());
@@ -66,25 +73,28 @@ void check_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows
     const int64_t size = mask->size(mask->dim() - i);
     fits = size == 1 || size == want[4 - i];
   }
-  TORCH_CHECK(fits, "headscope: mask ", mask->sizes(), " does not broadcast to [B, Hq, Tq, Tk] = [", want[0], ", ", want[1],
-              ", ", want[2], ", ", want[3], "]");
+  TORCH_CHECK(fits, "headscope: mask ", mask->sizes(), " does not broadcast to [B, Hq, Tq, Tk] = [",
+              want[0], ", ", want[1], ", ", want[2], ", ", want[3], "]");
 }
 
-void check_targets(const at::Tensor& rows, const at::Tensor& targets, const at::Tensor& offsets, int64_t groups) {
+void check_targets(const at::Tensor& rows, const at::Tensor& targets, const at::Tensor& offsets,
+                   int64_t groups) {
   TORCH_CHECK(groups >= 0, "headscope: groups must not be negative, got ", groups);
-  TORCH_CHECK(targets.dim() == 1 && targets.scalar_type() == at::kLong, "headscope: targets must be int64 [n], got ",
-              targets.sizes(), " of ", targets.scalar_type());
-  TORCH_CHECK(offsets.dim() == 1 && offsets.scalar_type() == at::kLong && offsets.numel() == rows.numel() * groups + 1,
-              "headscope: offsets must be int64 [B * R * groups + 1] = [", rows.numel() * groups + 1, "], got ",
-              offsets.sizes(), " of ", offsets.scalar_type());
+  TORCH_CHECK(targets.dim() == 1 && targets.scalar_type() == at::kLong,
+              "headscope: targets must be int64 [n], got ", targets.sizes(), " of ",
+              targets.scalar_type());
+  TORCH_CHECK(offsets.dim() == 1 && offsets.scalar_type() == at::kLong &&
+                  offsets.numel() == rows.numel() * groups + 1,
+              "headscope: offsets must be int64 [B * R * groups + 1] = [",
+              rows.numel() * groups + 1, "], got ", offsets.sizes(), " of ", offsets.scalar_type());
 }
 
 void check_values(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   check_activation("v", v);
-  TORCH_CHECK(v.scalar_type() == q.scalar_type(), "headscope: q and v must share one dtype, got ", q.scalar_type(), " and ",
-              v.scalar_type());
-  TORCH_CHECK(v.size(0) == k.size(0) && v.size(1) == k.size(1) && v.size(2) == k.size(2), "headscope: k ", k.sizes(),
-              " and v ", v.sizes(), " must agree in B, Hkv and T");
+  TORCH_CHECK(v.scalar_type() == q.scalar_type(), "headscope: q and v must share one dtype, got ",
+              q.scalar_type(), " and ", v.scalar_type());
+  TORCH_CHECK(v.size(0) == k.size(0) && v.size(1) == k.size(1) && v.size(2) == k.size(2),
+              "headscope: k ", k.sizes(), " and v ", v.sizes(), " must agree in B, Hkv and T");
 }
 
 void check_matrices(const at::Tensor& matrices) {

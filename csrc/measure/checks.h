@@ -4,7 +4,8 @@
 
 #include <optional>
 
-// Argument checks shared by the operators and their fake implementations. Each throws c10::Error with shape and remedy.
+// Argument checks shared by the operators and their fake implementations. Each throws c10::Error
+// with shape and remedy.
 namespace headscope::measure {
 
 using OptionalTensor = std::optional<at::Tensor>;
@@ -12,10 +13,12 @@ using OptionalTensor = std::optional<at::Tensor>;
 /// f64 for f64 inputs, f32 otherwise.
 at::ScalarType sum_type(const at::Tensor& input);
 
-void check_gram(const at::Tensor& gram, const at::Tensor& sum, const at::Tensor& count, const at::Tensor& z,
-                const at::Tensor& shift, const OptionalTensor& keep);
-void check_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows, const OptionalTensor& mask);
-void check_targets(const at::Tensor& rows, const at::Tensor& targets, const at::Tensor& offsets, int64_t groups);
+void check_gram(const at::Tensor& gram, const at::Tensor& sum, const at::Tensor& count,
+                const at::Tensor& z, const at::Tensor& shift, const OptionalTensor& keep);
+void check_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows,
+                const OptionalTensor& mask);
+void check_targets(const at::Tensor& rows, const at::Tensor& targets, const at::Tensor& offsets,
+                   int64_t groups);
 void check_values(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 void check_matrices(const at::Tensor& matrices);
 

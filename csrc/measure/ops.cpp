@@ -10,26 +10,28 @@ namespace headscope {
 namespace {
 
 using measure::OptionalTensor;
-using RowTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+using RowTensors =
+    std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
 // Backend entry points: the checks, then the kernel.
 
-void gram_cpu(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z, const at::Tensor& shift,
-              const OptionalTensor& keep) {
+void gram_cpu(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z,
+              const at::Tensor& shift, const OptionalTensor& keep) {
   measure::check_gram(gram, sum, count, z, shift, keep);
   cpu::accumulate_gram_(gram, sum, count, z, shift, keep);
 }
 
-RowTensors mass_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows, const at::Tensor& targets,
-                    const at::Tensor& offsets, int64_t groups, const OptionalTensor& mask, bool is_causal,
-                    std::optional<double> scale) {
+RowTensors mass_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows,
+                    const at::Tensor& targets, const at::Tensor& offsets, int64_t groups,
+                    const OptionalTensor& mask, bool is_causal, std::optional<double> scale) {
   measure::check_rows(q, k, rows, mask);
   measure::check_targets(rows, targets, offsets, groups);
   return cpu::attention_mass(q, k, rows, targets, offsets, groups, mask, is_causal, scale);
 }
 
-at::Tensor rows_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& rows,
-                    const OptionalTensor& mask, bool is_causal, std::optional<double> scale) {
+at::Tensor rows_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    const at::Tensor& rows, const OptionalTensor& mask, bool is_causal,
+                    std::optional<double> scale) {
   measure::check_rows(q, k, rows, mask);
   measure::check_values(q, k, v);
   return cpu::recompute_rows(q, k, v, rows, mask, is_causal, scale);
@@ -42,13 +44,14 @@ at::Tensor eigenvalues_cpu(const at::Tensor& matrices) {
 
 // Fake implementations: shapes and dtypes only.
 
-void gram_meta(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z, const at::Tensor& shift,
-               const OptionalTensor& keep) {
+void gram_meta(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z,
+               const at::Tensor& shift, const OptionalTensor& keep) {
   measure::check_gram(gram, sum, count, z, shift, keep);
 }
 
-RowTensors mass_meta(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows, const at::Tensor& targets,
-                     const at::Tensor& offsets, int64_t groups, const OptionalTensor& mask, bool, std::optional<double>) {
+RowTensors mass_meta(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows,
+                     const at::Tensor& targets, const at::Tensor& offsets, int64_t groups,
+                     const OptionalTensor& mask, bool, std::optional<double>) {
   measure::check_rows(q, k, rows, mask);
   measure::check_targets(rows, targets, offsets, groups);
   const auto options = q.options().dtype(measure::sum_type(q));
@@ -58,30 +61,37 @@ RowTensors mass_meta(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   return {by_group(), by_group(), by_row(), by_row(), by_row(), by_row()};
 }
 
-at::Tensor rows_meta(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& rows,
-                     const OptionalTensor& mask, bool, std::optional<double>) {
+at::Tensor rows_meta(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const at::Tensor& rows, const OptionalTensor& mask, bool,
+                     std::optional<double>) {
   measure::check_rows(q, k, rows, mask);
   measure::check_values(q, k, v);
-  return at::empty({q.size(0), q.size(1), rows.size(1), v.size(3)}, q.options().dtype(measure::sum_type(q)));
+  return at::empty({q.size(0), q.size(1), rows.size(1), v.size(3)},
+                   q.options().dtype(measure::sum_type(q)));
 }
 
 at::Tensor eigenvalues_meta(const at::Tensor& matrices) {
   measure::check_matrices(matrices);
-  return at::empty(matrices.sizes().slice(0, matrices.dim() - 1), matrices.options().dtype(at::kDouble));
+  return at::empty(matrices.sizes().slice(0, matrices.dim() - 1),
+                   matrices.options().dtype(at::kDouble));
 }
 
 }  // namespace
 
 TORCH_LIBRARY(headscope, library) {
   library.def(
-      "accumulate_gram_(Tensor(a!) gram, Tensor(b!) sum, Tensor(c!) count, Tensor z, Tensor shift, Tensor? keep=None) -> "
+      "accumulate_gram_(Tensor(a!) gram, Tensor(b!) sum, Tensor(c!) count, Tensor z, Tensor shift, "
+      "Tensor? keep=None) -> "
       "()");
   library.def(
-      "attention_mass(Tensor q, Tensor k, Tensor rows, Tensor targets, Tensor offsets, int groups, Tensor? mask=None, bool "
-      "is_causal=True, float? scale=None) -> (Tensor mass, Tensor score, Tensor entropy, Tensor max_logit, Tensor "
+      "attention_mass(Tensor q, Tensor k, Tensor rows, Tensor targets, Tensor offsets, int groups, "
+      "Tensor? mask=None, bool "
+      "is_causal=True, float? scale=None) -> (Tensor mass, Tensor score, Tensor entropy, Tensor "
+      "max_logit, Tensor "
       "log_sum_exp, Tensor first_mass)");
   library.def(
-      "recompute_rows(Tensor q, Tensor k, Tensor v, Tensor rows, Tensor? mask=None, bool is_causal=True, float? "
+      "recompute_rows(Tensor q, Tensor k, Tensor v, Tensor rows, Tensor? mask=None, bool "
+      "is_causal=True, float? "
       "scale=None) -> Tensor");
   library.def("symmetric_eigenvalues(Tensor matrices) -> Tensor");
 }
@@ -102,7 +112,8 @@ TORCH_LIBRARY_IMPL(headscope, Meta, library) {
 
 // Measurements are never differentiated: no autograd node, whatever the inputs require.
 TORCH_LIBRARY_IMPL(headscope, Autograd, library) {
-  for (const char* name : {"accumulate_gram_", "attention_mass", "recompute_rows", "symmetric_eigenvalues"}) {
+  for (const char* name :
+       {"accumulate_gram_", "attention_mass", "recompute_rows", "symmetric_eigenvalues"}) {
     library.impl(name, torch::CppFunction::makeFallthrough());
   }
 }
@@ -116,14 +127,15 @@ auto find_operator(const char* name) {
 
 }  // namespace
 
-void accumulate_gram_(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z, const at::Tensor& shift,
-                      const OptionalTensor& keep) {
+void accumulate_gram_(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z,
+                      const at::Tensor& shift, const OptionalTensor& keep) {
   static const auto op = find_operator<decltype(gram_cpu)>("headscope::accumulate_gram_");
   op.call(gram, sum, count, z, shift, keep);
 }
 
-AttentionRows attention_mass(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows, const at::Tensor& targets,
-                             const at::Tensor& offsets, int64_t groups, const OptionalTensor& mask, bool is_causal,
+AttentionRows attention_mass(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows,
+                             const at::Tensor& targets, const at::Tensor& offsets, int64_t groups,
+                             const OptionalTensor& mask, bool is_causal,
                              std::optional<double> scale) {
   static const auto op = find_operator<decltype(mass_cpu)>("headscope::attention_mass");
   auto [mass, score, entropy, max_logit, log_sum_exp, first_mass] =
@@ -131,14 +143,16 @@ AttentionRows attention_mass(const at::Tensor& q, const at::Tensor& k, const at:
   return {mass, score, entropy, max_logit, log_sum_exp, first_mass};
 }
 
-at::Tensor recompute_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& rows,
-                          const OptionalTensor& mask, bool is_causal, std::optional<double> scale) {
+at::Tensor recompute_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const at::Tensor& rows, const OptionalTensor& mask, bool is_causal,
+                          std::optional<double> scale) {
   static const auto op = find_operator<decltype(rows_cpu)>("headscope::recompute_rows");
   return op.call(q, k, v, rows, mask, is_causal, scale);
 }
 
 at::Tensor symmetric_eigenvalues(const at::Tensor& matrices) {
-  static const auto op = find_operator<decltype(eigenvalues_cpu)>("headscope::symmetric_eigenvalues");
+  static const auto op =
+      find_operator<decltype(eigenvalues_cpu)>("headscope::symmetric_eigenvalues");
   return op.call(matrices);
 }
 

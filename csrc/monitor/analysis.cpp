@@ -16,8 +16,8 @@ double wall_clock() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-Analysis::Analysis(const Options& options, std::shared_ptr<HealthCounters> health, std::shared_ptr<FaultGate> gate,
-                   SinkThread& sinks)
+Analysis::Analysis(const Options& options, std::shared_ptr<HealthCounters> health,
+                   std::shared_ptr<FaultGate> gate, SinkThread& sinks)
     : options_(options), health_(std::move(health)), gate_(std::move(gate)), sinks_(sinks) {}
 
 void Analysis::set_probe(std::shared_ptr<const ProbePlan> plan) {
@@ -41,7 +41,8 @@ std::vector<HeadReading> Analysis::blank_readings(const Capture& capture) const 
   return readings;
 }
 
-Snapshot Analysis::begin_snapshot(const CaptureInfo& info, Source source, const Capture& capture) const {
+Snapshot Analysis::begin_snapshot(const CaptureInfo& info, Source source,
+                                  const Capture& capture) const {
   Snapshot snapshot;
   snapshot.step = info.step;
   snapshot.tokens = info.tokens;
@@ -60,8 +61,9 @@ Snapshot Analysis::begin_snapshot(const CaptureInfo& info, Source source, const 
 
 void Analysis::classify(Snapshot& snapshot) const {
   const CircuitRules& rules = options_.rules;
-  const double threshold =
-      rules.scale_to_context ? scaled_threshold(rules.class_at_256, snapshot.context) : rules.class_at_256;
+  const double threshold = rules.scale_to_context
+                               ? scaled_threshold(rules.class_at_256, snapshot.context)
+                               : rules.class_at_256;
   uint64_t nonfinite = 0;
   for (HeadReading& reading : snapshot.heads) {
     const auto best = best_pattern(reading.patterns, threshold);
@@ -92,7 +94,8 @@ void Analysis::take_train(const Capture& capture, const CaptureInfo& info) {
   size_t first = 0;
   for (const auto& [layer, own] : capture.layers) {
     if (own.spectrum.empty()) continue;
-    const std::span readings(snapshot.heads.data() + first, static_cast<size_t>(own.spectrum.gram.size(0)));
+    const std::span readings(snapshot.heads.data() + first,
+                             static_cast<size_t>(own.spectrum.gram.size(0)));
     read_spectrum(own.spectrum, {}, readings);
     read_train_attention(own, capture.plans, patterns_, readings);
     first += readings.size();
@@ -110,8 +113,10 @@ void Analysis::take_probe(const Capture& capture, const CaptureInfo& info) {
   std::vector<double> max_pr;
   for (const auto& [layer, own] : capture.layers) {
     if (own.spectrum.empty()) continue;
-    const std::span readings(snapshot.heads.data() + first, static_cast<size_t>(own.spectrum.gram.size(0)));
-    max_pr.resize(first + readings.size(), read_spectrum(own.spectrum, own.null_spectrum, readings));
+    const std::span readings(snapshot.heads.data() + first,
+                             static_cast<size_t>(own.spectrum.gram.size(0)));
+    max_pr.resize(first + readings.size(),
+                  read_spectrum(own.spectrum, own.null_spectrum, readings));
     read_probe_attention(own, *plan_, readings);
     first += readings.size();
   }
@@ -121,7 +126,8 @@ void Analysis::take_probe(const Capture& capture, const CaptureInfo& info) {
   const double alpha = spent_alpha(options_.rules.alpha, static_cast<int64_t>(patterns_.size()),
                                    options_.rules.planned_probes, probe_number);
   ProbeEvidence evidence{info.step, info.tokens, info.wall_time, snapshot.heads, {}};
-  evidence.nulls = test_nulls(capture, *plan_, alpha, options_.seed + static_cast<uint64_t>(probe_number), snapshot.heads);
+  evidence.nulls = test_nulls(capture, *plan_, alpha,
+                              options_.seed + static_cast<uint64_t>(probe_number), snapshot.heads);
 
   const std::scoped_lock lock(mutex_);
   for (size_t i = 0; i < snapshot.heads.size(); ++i) {
@@ -129,8 +135,8 @@ void Analysis::take_probe(const Capture& capture, const CaptureInfo& info) {
     Trajectory& trajectory = trajectories_.try_emplace(reading.id, options_.integral).first->second;
     trajectory.add({info.step, info.tokens, reading.participation_ratio});
     reading.pr_integral = trajectory.integral();
-    const bool began = specialisation_.update(reading.id, reading.participation_ratio, reading.null_participation_ratio,
-                                              max_pr[i]);
+    const bool began = specialisation_.update(reading.id, reading.participation_ratio,
+                                              reading.null_participation_ratio, max_pr[i]);
     reading.specialising = specialisation_.specialising(reading.id);
     if (!began) continue;
     Event event;
@@ -143,7 +149,9 @@ void Analysis::take_probe(const Capture& capture, const CaptureInfo& info) {
     event.heads = {reading.id};
     event.figures = {{"participation_ratio", reading.participation_ratio},
                      {"null_participation_ratio", reading.null_participation_ratio}};
-    event.rule = "excess of the participation ratio over its own null rose and held; ranks heads, raises no alert";
+    event.rule =
+        "excess of the participation ratio over its own null rose and held; ranks heads, raises no "
+        "alert";
     pending_events_.push_back(std::move(event));
   }
   std::vector<Event> events = tracker_->update(evidence);
@@ -167,7 +175,9 @@ void Analysis::finish(Snapshot snapshot) {
   sinks_.publish(std::move(snapshot));
 }
 
-void Analysis::remember(const std::vector<Event>& events) { events_.insert(events_.end(), events.begin(), events.end()); }
+void Analysis::remember(const std::vector<Event>& events) {
+  events_.insert(events_.end(), events.begin(), events.end());
+}
 
 void Analysis::take_ablation(const AblationReport& report, double tokens, double wall_time) {
   const std::scoped_lock lock(mutex_);
@@ -199,7 +209,9 @@ std::vector<CircuitTracker::Due> Analysis::formed_circuits() const {
   const auto readings = tracker_->readings();
   for (size_t p = 0; p < readings.size(); ++p) {
     const CircuitState state = readings[p].state;
-    if (state == CircuitState::kDormant || state == CircuitState::kEmerging || state == CircuitState::kLost) continue;
+    if (state == CircuitState::kDormant || state == CircuitState::kEmerging ||
+        state == CircuitState::kLost)
+      continue;
     formed.push_back({p, readings[p].heads});
   }
   return formed;
@@ -241,11 +253,14 @@ void Analysis::load(const std::string& bytes) {
   AnalysisState state = decode(bytes);
   const std::scoped_lock lock(mutex_);
   if (state.integral_axis != to_string(options_.integral.axis)) {
-    throw std::runtime_error("headscope: the state integrates over " + state.integral_axis + ", this monitor over " +
-                             to_string(options_.integral.axis) + "; set Options::integral to the same axis");
+    throw std::runtime_error("headscope: the state integrates over " + state.integral_axis +
+                             ", this monitor over " + to_string(options_.integral.axis) +
+                             "; set Options::integral to the same axis");
   }
   if (!state.tracker.empty()) {
-    if (!tracker_) throw std::runtime_error("headscope: the state holds circuits; call set_probe before load_state_dict");
+    if (!tracker_)
+      throw std::runtime_error(
+          "headscope: the state holds circuits; call set_probe before load_state_dict");
     tracker_->load(state.tracker);
   }
   specialisation_.load(state.specialisation);

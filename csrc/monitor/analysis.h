@@ -26,12 +26,13 @@ struct CaptureInfo {
   int64_t previous_probe_step = -1;
 };
 
-/// Everything that is derived from captures and follows them through training. A deterministic function of the captures
-/// and verdicts in order (wall times apart). One caller at a time: the analysis thread, or the training thread after drain().
+/// Everything that is derived from captures and follows them through training. A deterministic
+/// function of the captures and verdicts in order (wall times apart). One caller at a time: the
+/// analysis thread, or the training thread after drain().
 class Analysis {
  public:
-  Analysis(const Options& options, std::shared_ptr<HealthCounters> health, std::shared_ptr<FaultGate> gate,
-           SinkThread& sinks);
+  Analysis(const Options& options, std::shared_ptr<HealthCounters> health,
+           std::shared_ptr<FaultGate> gate, SinkThread& sinks);
 
   /// The probe's patterns, context and plan; before it, train readings use the standard patterns.
   void set_probe(std::shared_ptr<const ProbePlan> plan);
@@ -75,8 +76,8 @@ class Analysis {
   std::optional<CircuitTracker> tracker_;
   SpecialisationTracker specialisation_;
   std::map<HeadId, Trajectory> trajectories_;
-  std::vector<Event> events_;             // of the whole run
-  std::vector<Event> pending_events_;     // for the next snapshot
+  std::vector<Event> events_;          // of the whole run
+  std::vector<Event> pending_events_;  // for the next snapshot
   std::vector<AblationReport> ablations_;
   std::vector<AblationReport> pending_ablations_;
   std::shared_ptr<const Snapshot> last_probe_, last_train_;

@@ -7,16 +7,20 @@
 namespace headscope {
 namespace {
 
-// Tokens that choose the shift: enough to bring it within a tenth of a standard deviation of the mean.
+// Tokens that choose the shift: enough to bring it within a tenth of a standard deviation of the
+// mean.
 constexpr int64_t kShiftTokens = 128;
 
-at::Tensor choose_shift(const at::Tensor& z, const std::optional<at::Tensor>& keep, at::ScalarType type) {
+at::Tensor choose_shift(const at::Tensor& z, const std::optional<at::Tensor>& keep,
+                        at::ScalarType type) {
   const int64_t tokens = std::min(z.size(2), kShiftTokens);
-  const int64_t rows = std::clamp<int64_t>(kShiftTokens / std::max<int64_t>(tokens, 1), 1, z.size(0));
+  const int64_t rows =
+      std::clamp<int64_t>(kShiftTokens / std::max<int64_t>(tokens, 1), 1, z.size(0));
   at::Tensor sample = z.narrow(0, 0, rows).narrow(2, 0, tokens).to(type);
   if (keep) {
     // Padding may hold anything, NaN included: left out rather than multiplied by zero.
-    const at::Tensor kept = keep->narrow(0, 0, rows).narrow(1, 0, tokens).view({rows, 1, tokens, 1});
+    const at::Tensor kept =
+        keep->narrow(0, 0, rows).narrow(1, 0, tokens).view({rows, 1, tokens, 1});
     sample = at::where(kept, sample, at::zeros({}, sample.options()));
     return sample.sum({0, 2}) / kept.sum().clamp_min(1);
   }
@@ -25,7 +29,8 @@ at::Tensor choose_shift(const at::Tensor& z, const std::optional<at::Tensor>& ke
 
 }  // namespace
 
-void capture_spectrum(SpectrumCapture& spectrum, const at::Tensor& z, const std::optional<at::Tensor>& keep) {
+void capture_spectrum(SpectrumCapture& spectrum, const at::Tensor& z,
+                      const std::optional<at::Tensor>& keep) {
   if (z.numel() == 0) return;
   if (spectrum.empty()) {
     const at::ScalarType type = z.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -38,12 +43,13 @@ void capture_spectrum(SpectrumCapture& spectrum, const at::Tensor& z, const std:
   accumulate_gram_(spectrum.gram, spectrum.sum, spectrum.count, z, spectrum.shift, keep);
 }
 
-double self_check_error(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& z,
-                        const AttentionCall& call, const at::Tensor& rows) {
+double self_check_error(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                        const at::Tensor& z, const AttentionCall& call, const at::Tensor& rows) {
   const auto first = [](const at::Tensor& tensor) { return tensor.narrow(0, 0, 1); };
   std::optional<at::Tensor> bias = call.bias;
   if (bias && bias->dim() == 4 && bias->size(0) > 1) bias = first(*bias);
-  const at::Tensor want = recompute_rows(first(q), first(k), first(v), first(rows), bias, call.is_causal, call.scale);
+  const at::Tensor want =
+      recompute_rows(first(q), first(k), first(v), first(rows), bias, call.is_causal, call.scale);
   const at::Tensor got = first(z).index_select(2, rows[0]).to(want.scalar_type());
   const double error = (got - want).abs().max().item<double>();
   const double size = want.abs().max().item<double>();
@@ -52,7 +58,8 @@ double self_check_error(const at::Tensor& q, const at::Tensor& k, const at::Tens
 }
 
 double self_check_tolerance(at::ScalarType type) {
-  // A few roundings of the output's own dtype; in f32 and f64 the fused kernels' order of summation and exp dominate.
+  // A few roundings of the output's own dtype; in f32 and f64 the fused kernels' order of summation
+  // and exp dominate.
   switch (type) {
     case at::kBFloat16:
       return 4 * 0x1p-7;
@@ -63,17 +70,21 @@ double self_check_tolerance(at::ScalarType type) {
   }
 }
 
-void check_attention_call(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const at::Tensor& z) {
+void check_attention_call(int64_t layer, const at::Tensor& q, const at::Tensor& k,
+                          const at::Tensor& v, const at::Tensor& z) {
   TORCH_CHECK(layer >= 0, "layer must not be negative, got ", layer);
-  TORCH_CHECK(q.defined() && k.defined() && v.defined() && z.defined(), "layer ", layer, ": q, k, v and z must be defined");
+  TORCH_CHECK(q.defined() && k.defined() && v.defined() && z.defined(), "layer ", layer,
+              ": q, k, v and z must be defined");
   TORCH_CHECK(z.device().is_cpu() && q.device().is_cpu() && k.device().is_cpu(), "layer ", layer,
               ": this build measures tensors on the CPU, got ", z.device());
   TORCH_CHECK(q.dim() == 4 && k.dim() == 4 && v.dim() == 4 && z.dim() == 4, "layer ", layer,
-              ": q, k, v and z must be [B, H, T, D], got ", q.sizes(), ", ", k.sizes(), ", ", v.sizes(), ", ", z.sizes());
-  TORCH_CHECK(z.size(0) == q.size(0) && z.size(1) == q.size(1) && z.size(2) == q.size(2) && z.size(3) == v.size(3), "layer ",
-              layer, ": z ", z.sizes(), " must have the batch, heads and tokens of q ", q.sizes(), " and the width of v ",
-              v.sizes(), "; pass it before heads are merged, as [B, H, T, D]");
+              ": q, k, v and z must be [B, H, T, D], got ", q.sizes(), ", ", k.sizes(), ", ",
+              v.sizes(), ", ", z.sizes());
+  TORCH_CHECK(z.size(0) == q.size(0) && z.size(1) == q.size(1) && z.size(2) == q.size(2) &&
+                  z.size(3) == v.size(3),
+              "layer ", layer, ": z ", z.sizes(), " must have the batch, heads and tokens of q ",
+              q.sizes(), " and the width of v ", v.sizes(),
+              "; pass it before heads are merged, as [B, H, T, D]");
 }
 
 }  // namespace headscope

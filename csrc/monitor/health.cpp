@@ -6,7 +6,9 @@ namespace headscope {
 namespace {
 
 int64_t now_nanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 double seconds(const std::atomic<uint64_t>& nanoseconds) {
@@ -16,15 +18,19 @@ double seconds(const std::atomic<uint64_t>& nanoseconds) {
 }  // namespace
 
 const char* to_string(Fault fault) {
-  static constexpr const char* kNames[kFaults] = {"tap",  "probe",   "ablation", "self_check", "analysis",
-                                                  "sink", "history", "server",   "callback",   "state"};
+  static constexpr const char* kNames[kFaults] = {"tap",      "probe", "ablation", "self_check",
+                                                  "analysis", "sink",  "history",  "server",
+                                                  "callback", "state"};
   return kNames[static_cast<size_t>(fault)];
 }
 
 Health HealthCounters::read() const {
-  const auto count = [](const std::atomic<uint64_t>& counter) { return counter.load(std::memory_order_relaxed); };
+  const auto count = [](const std::atomic<uint64_t>& counter) {
+    return counter.load(std::memory_order_relaxed);
+  };
   Health health;
-  for (size_t i = 0; i < kFaults; ++i) health.errors[to_string(static_cast<Fault>(i))] = count(errors[i]);
+  for (size_t i = 0; i < kFaults; ++i)
+    health.errors[to_string(static_cast<Fault>(i))] = count(errors[i]);
   health.taps = count(taps);
   health.taps_missing = count(taps_missing);
   health.taps_skipped = count(taps_skipped);
@@ -40,7 +46,8 @@ Health HealthCounters::read() const {
   return health;
 }
 
-ScopedTimer::ScopedTimer(std::atomic<uint64_t>& counter) : counter_(counter), start_(now_nanoseconds()) {}
+ScopedTimer::ScopedTimer(std::atomic<uint64_t>& counter)
+    : counter_(counter), start_(now_nanoseconds()) {}
 
 ScopedTimer::~ScopedTimer() {
   counter_.fetch_add(static_cast<uint64_t>(now_nanoseconds() - start_), std::memory_order_relaxed);
@@ -52,8 +59,9 @@ void FaultGate::report(Fault fault, const std::string& what) noexcept {
     // c10 errors carry a backtrace after the first line; the message is what a user can act on.
     const std::string line = what.substr(0, what.find('\n'));
     log(LogLevel::kWarning,
-        std::string(to_string(fault)) + " failed, training goes on without this measurement: " + line +
-            " (further errors of this kind are counted in headscope_errors_total{kind=\"" + to_string(fault) + "\"})",
+        std::string(to_string(fault)) + " failed, training goes on without this measurement: " +
+            line + " (further errors of this kind are counted in headscope_errors_total{kind=\"" +
+            to_string(fault) + "\"})",
         to_string(fault));
   } catch (...) {
     // Out of memory while reporting: the count above is the report.

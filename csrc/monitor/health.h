@@ -32,10 +32,10 @@ const char* to_string(Fault fault);
 /// Counters shared by all threads of one monitor. Wait-free to read and to write.
 struct HealthCounters {
   std::array<std::atomic<uint64_t>, kFaults> errors{};
-  std::atomic<uint64_t> taps{0}, taps_missing{0}, taps_skipped{0}, snapshots_dropped{0}, nonfinite_readings{0}, probes{0},
-      measured_steps{0};
-  std::atomic<uint64_t> tap_nanoseconds{0}, probe_nanoseconds{0}, ablation_nanoseconds{0}, wait_nanoseconds{0},
-      analysis_nanoseconds{0};
+  std::atomic<uint64_t> taps{0}, taps_missing{0}, taps_skipped{0}, snapshots_dropped{0},
+      nonfinite_readings{0}, probes{0}, measured_steps{0};
+  std::atomic<uint64_t> tap_nanoseconds{0}, probe_nanoseconds{0}, ablation_nanoseconds{0},
+      wait_nanoseconds{0}, analysis_nanoseconds{0};
   Health read() const;
 };
 
@@ -52,7 +52,8 @@ class ScopedTimer {
   int64_t start_;
 };
 
-/// The edge at which every failure stops: caught, counted, logged once a kind. Never throws, from any thread.
+/// The edge at which every failure stops: caught, counted, logged once a kind. Never throws, from
+/// any thread.
 class FaultGate {
  public:
   FaultGate(LogFunction log, HealthCounters& health) : log_(std::move(log)), health_(health) {}
@@ -82,7 +83,8 @@ class FaultGate {
   std::map<std::string, bool> logged_;
 };
 
-/// Pauses one measurement after a fault: 1, 2, 4 .. 64 chances are skipped, and a success starts again from 1.
+/// Pauses one measurement after a fault: 1, 2, 4 .. 64 chances are skipped, and a success starts
+/// again from 1.
 class Backoff {
  public:
   /// Asked once per chance; false while paused.

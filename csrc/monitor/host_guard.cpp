@@ -17,7 +17,8 @@ HostGuard::HostGuard()
   at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
   const std::scoped_lock lock(generator.mutex());
   generators_.push_back({generator, generator.get_state()});
-  // Weights cast under no_grad must not be found in the cache by the training forward: it would lose their gradient.
+  // Weights cast under no_grad must not be found in the cache by the training forward: it would
+  // lose their gradient.
   at::autocast::set_autocast_cache_enabled(false);
 }
 

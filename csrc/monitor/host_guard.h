@@ -11,7 +11,8 @@
 
 namespace headscope {
 
-/// What the monitor's own arithmetic runs under: no autograd, no autocast (which would round sums to bf16).
+/// What the monitor's own arithmetic runs under: no autograd, no autocast (which would round sums
+/// to bf16).
 class QuietScope {
  public:
   QuietScope();
@@ -21,8 +22,8 @@ class QuietScope {
   c10::impl::ExcludeDispatchKeyGuard no_autocast_;
 };
 
-/// What the user's forward runs under during a probe: no grad; the default generators, the grad mode and autocast's state
-/// and cache are put back as they were.
+/// What the user's forward runs under during a probe: no grad; the default generators, the grad
+/// mode and autocast's state and cache are put back as they were.
 class HostGuard {
  public:
   HostGuard();

@@ -11,14 +11,19 @@
 namespace headscope {
 namespace {
 
-void log_to_stderr(LogLevel, const std::string& line) { std::fprintf(stderr, "[headscope] %s\n", line.c_str()); }
+void log_to_stderr(LogLevel, const std::string& line) {
+  std::fprintf(stderr, "[headscope] %s\n", line.c_str());
+}
 
 }  // namespace
 
 Options checked_options(Options options) {
-  const auto refuse = [](const std::string& what) { throw std::invalid_argument("headscope options: " + what); };
+  const auto refuse = [](const std::string& what) {
+    throw std::invalid_argument("headscope options: " + what);
+  };
   if (options.schedule.train_every < 0) {
-    refuse("schedule.train_every must not be negative, got " + std::to_string(options.schedule.train_every));
+    refuse("schedule.train_every must not be negative, got " +
+           std::to_string(options.schedule.train_every));
   }
   if (options.schedule.longest_probe_gap < 1 || options.schedule.shortest_probe_gap < 1 ||
       options.schedule.shortest_probe_gap > options.schedule.longest_probe_gap) {
@@ -47,7 +52,8 @@ at::Tensor bytes_to_tensor(const std::string& bytes) {
 
 std::string tensor_to_bytes(const StateDict& state, const char* key) {
   const auto entry = state.find(key);
-  if (entry == state.end()) throw std::runtime_error(std::string("headscope: the state has no entry '") + key + "'");
+  if (entry == state.end())
+    throw std::runtime_error(std::string("headscope: the state has no entry '") + key + "'");
   if (entry->second.scalar_type() != at::kByte) {
     throw std::runtime_error(std::string("headscope: the state's '") + key + "' is not bytes");
   }
@@ -57,7 +63,8 @@ std::string tensor_to_bytes(const StateDict& state, const char* key) {
 
 }  // namespace
 
-StepScope::StepScope(StepScope&& other) noexcept : monitor_(std::exchange(other.monitor_, nullptr)) {}
+StepScope::StepScope(StepScope&& other) noexcept
+    : monitor_(std::exchange(other.monitor_, nullptr)) {}
 
 StepScope::~StepScope() {
   if (monitor_ != nullptr) monitor_->end_step();
@@ -82,10 +89,13 @@ Monitor::Impl::Impl(Options options_in, std::vector<std::shared_ptr<Sink>> sinks
       mode(mode_in) {}
 
 Monitor::Monitor(Options options, std::vector<std::shared_ptr<Sink>> sinks)
-    : Monitor(checked_options(std::move(options)), std::move(sinks), std::make_shared<HealthCounters>()) {}
+    : Monitor(checked_options(std::move(options)), std::move(sinks),
+              std::make_shared<HealthCounters>()) {}
 
-Monitor::Monitor(Options options, std::vector<std::shared_ptr<Sink>> sinks, std::shared_ptr<HealthCounters> health)
-    : impl_(std::make_unique<Impl>(std::move(options), std::move(sinks), std::move(health), mode_)) {}
+Monitor::Monitor(Options options, std::vector<std::shared_ptr<Sink>> sinks,
+                 std::shared_ptr<HealthCounters> health)
+    : impl_(
+          std::make_unique<Impl>(std::move(options), std::move(sinks), std::move(health), mode_)) {}
 
 Monitor::~Monitor() { close(); }
 
@@ -120,8 +130,9 @@ void Monitor::end_step() {
   impl_->gate->guarded(Fault::kTap, [&] { impl_->end_step(); });
 }
 
-at::Tensor Monitor::observe_active(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                   const at::Tensor& z, const AttentionCall& call) {
+at::Tensor Monitor::observe_active(int64_t layer, const at::Tensor& q, const at::Tensor& k,
+                                   const at::Tensor& v, const at::Tensor& z,
+                                   const AttentionCall& call) {
   return impl_->observe(layer, q, k, v, z, call);
 }
 
@@ -165,7 +176,8 @@ void Monitor::load_state_dict(const StateDict& state) {
   impl_->next_step = static_cast<int64_t>(data[0]);
   impl_->scheduler.restore({static_cast<int64_t>(data[1]), data[2]});
   const at::Tensor ids = layers->second.to(at::kCPU, at::kLong).contiguous();
-  impl_->known_layers = {ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + ids.numel()};
+  impl_->known_layers = {ids.const_data_ptr<int64_t>(),
+                         ids.const_data_ptr<int64_t>() + ids.numel()};
 }
 
 void Monitor::close(double timeout_seconds) {

@@ -21,14 +21,16 @@
 
 namespace headscope {
 
-/// Refuses options that cannot be meant (std::invalid_argument naming the value) and fills the default log.
+/// Refuses options that cannot be meant (std::invalid_argument naming the value) and fills the
+/// default log.
 Options checked_options(Options options);
 
-/// The training thread's half of a monitor: what is captured when, and the passes through the user's model.
+/// The training thread's half of a monitor: what is captured when, and the passes through the
+/// user's model.
 struct Monitor::Impl {
   /// options: checked.
-  Impl(Options options, std::vector<std::shared_ptr<Sink>> sinks, std::shared_ptr<HealthCounters> health,
-       std::atomic<Mode>& mode);
+  Impl(Options options, std::vector<std::shared_ptr<Sink>> sinks,
+       std::shared_ptr<HealthCounters> health, std::atomic<Mode>& mode);
 
   // --- steps (monitor_steps.cpp)
   void begin_step(const StepInfo& info);
@@ -41,18 +43,20 @@ struct Monitor::Impl {
   void count_missing(const Capture& capture, const char* where);
 
   // --- taps (monitor_taps.cpp)
-  at::Tensor observe(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& z,
-                     const AttentionCall& call);
-  void capture_train(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& z,
-                     const AttentionCall& call);
-  void capture_probe(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& z,
-                     const AttentionCall& call);
-  void self_check(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& z,
-                  const AttentionCall& call, const at::Tensor& rows, LayerCapture& own);
+  at::Tensor observe(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const at::Tensor& z, const AttentionCall& call);
+  void capture_train(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const at::Tensor& z, const AttentionCall& call);
+  void capture_probe(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const at::Tensor& z, const AttentionCall& call);
+  void self_check(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                  const at::Tensor& z, const AttentionCall& call, const at::Tensor& rows,
+                  LayerCapture& own);
   at::Tensor ablate(int64_t layer, const at::Tensor& z) const;
 
   // --- verification (monitor_verify.cpp)
-  std::vector<AblationReport> ablate_circuit(const CircuitTracker::Due& due, const CaptureInfo& info);
+  std::vector<AblationReport> ablate_circuit(const CircuitTracker::Due& due,
+                                             const CaptureInfo& info);
   void verify_due(const CaptureInfo& info);
   std::vector<AblationReport> verify_formed();
 
@@ -73,19 +77,19 @@ struct Monitor::Impl {
   BehaviourBatches behaviours;
 
   int64_t next_step = 0;
-  CaptureInfo step;               // of the step in progress
-  std::vector<at::Tensor> ids;    // told micro-batches of the step in progress
+  CaptureInfo step;             // of the step in progress
+  std::vector<at::Tensor> ids;  // told micro-batches of the step in progress
   std::set<int64_t> known_layers;
   Backoff train_backoff, probe_backoff, verify_backoff;
 
-  std::mutex tap_mutex;           // guards what follows; taken only by active taps
+  std::mutex tap_mutex;  // guards what follows; taken only by active taps
   std::unique_ptr<Capture> capture;
   bool capture_failed = false;
   size_t probe_chunk = 0;
-  std::thread::id pass_thread;    // the thread that runs a probe or ablation pass
+  std::thread::id pass_thread;  // the thread that runs a probe or ablation pass
   std::map<int64_t, std::vector<int64_t>> ablated;
 
-  Worker worker;                  // last: stops before what its jobs use
+  Worker worker;  // last: stops before what its jobs use
 };
 
 }  // namespace headscope

@@ -56,7 +56,8 @@ void Monitor::Impl::end_step() {
   std::erase_if(taken->layers, [](const auto& entry) { return entry.second.spectrum.empty(); });
   if (taken->layers.empty() && known_layers.empty()) {
     gate->log(LogLevel::kWarning,
-              "no attention reported during a measured step: is observe() called, and does the model run inside the step's "
+              "no attention reported during a measured step: is observe() called, and does the "
+              "model run inside the step's "
               "scope?",
               "no taps");
     return;
@@ -99,9 +100,11 @@ void Monitor::Impl::run_probe(const CaptureInfo& info) {
       pass_thread = std::this_thread::get_id();
     }
     // Whatever happens in the user's forward, the taps are idle again when this scope is left.
-    const std::shared_ptr<void> idle_again(nullptr, [this](void*) { mode.store(Mode::kIdle, std::memory_order_relaxed); });
+    const std::shared_ptr<void> idle_again(
+        nullptr, [this](void*) { mode.store(Mode::kIdle, std::memory_order_relaxed); });
     const HostGuard guard;
-    const std::shared_ptr<void> evaluation = host->enter_evaluation ? host->enter_evaluation() : nullptr;
+    const std::shared_ptr<void> evaluation =
+        host->enter_evaluation ? host->enter_evaluation() : nullptr;
     mode.store(Mode::kProbe, std::memory_order_relaxed);
     for (probe_chunk = 0; probe_chunk < plan->chunks.size(); ++probe_chunk) {
       host->forward(plan->chunks[probe_chunk].tokens);
@@ -117,10 +120,14 @@ void Monitor::Impl::run_probe(const CaptureInfo& info) {
       return;
     }
   }
-  std::erase_if(taken->layers, [this](const auto& entry) { return entry.second.attention.size() != plan->chunks.size(); });
+  std::erase_if(taken->layers, [this](const auto& entry) {
+    return entry.second.attention.size() != plan->chunks.size();
+  });
   if (taken->layers.empty() && known_layers.empty()) {
-    gate->log(LogLevel::kWarning, "no attention reported during the probe: does forward run layers that call observe()?",
-              "no probe taps");
+    gate->log(
+        LogLevel::kWarning,
+        "no attention reported during the probe: does forward run layers that call observe()?",
+        "no probe taps");
     return;
   }
   count_missing(*taken, "the probe");

@@ -13,7 +13,8 @@ bool inside_backward() { return torch::autograd::get_current_graph_task_id() >= 
 
 uint64_t mixed(uint64_t seed, int64_t step, int64_t micro) {
   // splitmix64: neighbouring steps must not share positions.
-  uint64_t x = seed + 0x9e3779b97f4a7c15u * (static_cast<uint64_t>(step) * 1024 + static_cast<uint64_t>(micro) + 1);
+  uint64_t x = seed + 0x9e3779b97f4a7c15u *
+                          (static_cast<uint64_t>(step) * 1024 + static_cast<uint64_t>(micro) + 1);
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
@@ -21,8 +22,9 @@ uint64_t mixed(uint64_t seed, int64_t step, int64_t micro) {
 
 }  // namespace
 
-at::Tensor Monitor::Impl::observe(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                  const at::Tensor& z, const AttentionCall& call) {
+at::Tensor Monitor::Impl::observe(int64_t layer, const at::Tensor& q, const at::Tensor& k,
+                                  const at::Tensor& v, const at::Tensor& z,
+                                  const AttentionCall& call) {
   const Mode now = mode.load(std::memory_order_relaxed);
   if (now == Mode::kAblate) return std::this_thread::get_id() == pass_thread ? ablate(layer, z) : z;
   if (now == Mode::kTrain && inside_backward()) {
@@ -51,8 +53,9 @@ at::Tensor Monitor::Impl::observe(int64_t layer, const at::Tensor& q, const at::
   return z;
 }
 
-void Monitor::Impl::capture_train(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                  const at::Tensor& z, const AttentionCall& call) {
+void Monitor::Impl::capture_train(int64_t layer, const at::Tensor& q, const at::Tensor& k,
+                                  const at::Tensor& v, const at::Tensor& z,
+                                  const AttentionCall& call) {
   LayerCapture& own = capture->layers[layer];
   const auto micro = static_cast<size_t>(own.calls);
   if (q.numel() == 0 || z.numel() == 0) return;  // an empty batch or no heads: nothing to measure
@@ -64,27 +67,30 @@ void Monitor::Impl::capture_train(int64_t layer, const at::Tensor& q, const at::
       told = ids[micro];
       if (told.dim() != 2 || told.size(0) != q.size(0) || told.size(1) != q.size(2)) {
         gate->log(LogLevel::kWarning,
-                  c10::str("micro_batch was told ids ", told.sizes(), " but attention runs on [B, T] = [", q.size(0), ", ",
-                           q.size(2), "]: patterns that need ids are not measured on the training batch"),
+                  c10::str("micro_batch was told ids ", told.sizes(),
+                           " but attention runs on [B, T] = [", q.size(0), ", ", q.size(2),
+                           "]: patterns that need ids are not measured on the training batch"),
                   "ids");
         told = at::Tensor();
       }
     }
-    capture->plans.push_back(plan_train(q.size(0), q.size(2), told, analysis.patterns(), options.sampled_rows,
-                                        mixed(options.seed, step.step, static_cast<int64_t>(micro))));
+    capture->plans.push_back(
+        plan_train(q.size(0), q.size(2), told, analysis.patterns(), options.sampled_rows,
+                   mixed(options.seed, step.step, static_cast<int64_t>(micro))));
     capture->context = q.size(2);
   }
   const TrainPlan& own_plan = capture->plans[micro];
   TORCH_CHECK(own_plan.rows.size(0) == q.size(0), "layer ", layer, " saw a batch of ", q.size(0),
               " where another layer saw ", own_plan.rows.size(0), " in the same micro-batch");
-  own.attention.push_back(attention_mass(q, k, own_plan.rows, own_plan.targets, own_plan.offsets, own_plan.groups, call.bias,
-                                         call.is_causal, call.scale));
+  own.attention.push_back(attention_mass(q, k, own_plan.rows, own_plan.targets, own_plan.offsets,
+                                         own_plan.groups, call.bias, call.is_causal, call.scale));
   if (micro == 0) self_check(layer, q, k, v, z, call, own_plan.rows, own);
   ++own.calls;
 }
 
-void Monitor::Impl::capture_probe(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                  const at::Tensor& z, const AttentionCall& call) {
+void Monitor::Impl::capture_probe(int64_t layer, const at::Tensor& q, const at::Tensor& k,
+                                  const at::Tensor& v, const at::Tensor& z,
+                                  const AttentionCall& call) {
   LayerCapture& own = capture->layers[layer];
   if (q.numel() == 0 || z.numel() == 0) return;
   own.dtype = c10::toString(z.scalar_type());
@@ -94,31 +100,40 @@ void Monitor::Impl::capture_probe(int64_t layer, const at::Tensor& q, const at::
     return;
   }
   const ProbePlan::Chunk& chunk = plan->chunks[probe_chunk];
-  TORCH_CHECK(q.size(0) == chunk.tokens.size(0) && q.size(2) == chunk.tokens.size(1), "layer ", layer,
-              ": the probe ran tokens ", chunk.tokens.sizes(), " but attention saw [B, T] = [", q.size(0), ", ", q.size(2),
+  TORCH_CHECK(q.size(0) == chunk.tokens.size(0) && q.size(2) == chunk.tokens.size(1), "layer ",
+              layer, ": the probe ran tokens ", chunk.tokens.sizes(),
+              " but attention saw [B, T] = [", q.size(0), ", ", q.size(2),
               "]; forward must run all tokens of each row at once");
-  if (own.attention.size() > probe_chunk) return;  // a layer that runs twice in one forward counts once
+  if (own.attention.size() > probe_chunk)
+    return;  // a layer that runs twice in one forward counts once
   capture_spectrum(own.spectrum, last, std::nullopt);
-  own.attention.push_back(
-      attention_mass(q, k, chunk.rows, chunk.targets, chunk.offsets, plan->groups, call.bias, call.is_causal, call.scale));
+  own.attention.push_back(attention_mass(q, k, chunk.rows, chunk.targets, chunk.offsets,
+                                         plan->groups, call.bias, call.is_causal, call.scale));
   if (probe_chunk == 0) {
     const int64_t context = q.size(2);
-    const at::Tensor rows =
-        int64_tensor(std::vector<int64_t>{context / 3, context - 1}, {1, 2}).expand({q.size(0), 2}).contiguous();
+    const at::Tensor rows = int64_tensor(std::vector<int64_t>{context / 3, context - 1}, {1, 2})
+                                .expand({q.size(0), 2})
+                                .contiguous();
     self_check(layer, q, k, v, z, call, rows, own);
   }
 }
 
-void Monitor::Impl::self_check(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                               const at::Tensor& z, const AttentionCall& call, const at::Tensor& rows, LayerCapture& own) {
+void Monitor::Impl::self_check(int64_t layer, const at::Tensor& q, const at::Tensor& k,
+                               const at::Tensor& v, const at::Tensor& z, const AttentionCall& call,
+                               const at::Tensor& rows, LayerCapture& own) {
   if (!options.self_check || call.dropout > 0) return;
   const double error = self_check_error(q, k, v, z, call, rows);
-  if (!(error > self_check_tolerance(z.scalar_type()))) return;  // NaN: not finite, counted with the readings
+  if (!(error > self_check_tolerance(z.scalar_type())))
+    return;  // NaN: not finite, counted with the readings
   own.attention_trusted = false;
-  gate->report(Fault::kSelfCheck,
-               c10::str("layer ", layer, ": the output given to observe() differs from softmax(scale q k^T + bias) v by ",
-                        error, " of its size, so its attention figures are withheld; pass the layer's bias or mask, scale, "
-                        "causality and dropout in AttentionCall"));
+  gate->report(
+      Fault::kSelfCheck,
+      c10::str("layer ", layer,
+               ": the output given to observe() differs from softmax(scale q k^T + bias) v by ",
+               error,
+               " of its size, so its attention figures are withheld; pass the layer's bias or "
+               "mask, scale, "
+               "causality and dropout in AttentionCall"));
 }
 
 at::Tensor Monitor::Impl::ablate(int64_t layer, const at::Tensor& z) const {

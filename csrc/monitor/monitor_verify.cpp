@@ -17,7 +17,8 @@ double mean(const std::vector<double>& values) {
 }
 
 /// Every head of the layers that `heads` lie in: the upper bound.
-std::vector<HeadId> whole_layers(const std::vector<HeadId>& heads, const std::vector<HeadReading>& all) {
+std::vector<HeadId> whole_layers(const std::vector<HeadId>& heads,
+                                 const std::vector<HeadReading>& all) {
   std::set<int32_t> layers;
   for (const HeadId& id : heads) layers.insert(id.layer);
   std::vector<HeadId> chosen;
@@ -29,14 +30,16 @@ std::vector<HeadId> whole_layers(const std::vector<HeadId>& heads, const std::ve
 
 }  // namespace
 
-std::vector<AblationReport> Monitor::Impl::ablate_circuit(const CircuitTracker::Due& due, const CaptureInfo& info) {
+std::vector<AblationReport> Monitor::Impl::ablate_circuit(const CircuitTracker::Due& due,
+                                                          const CaptureInfo& info) {
   const ScopedTimer timer(health->ablation_nanoseconds);
   const auto last = analysis.last_probe();
   if (!last || due.heads.empty()) return {};
   const Pattern& pattern = analysis.patterns()[due.pattern];
   ControlOptions control_options = options.controls;
   control_options.seed += static_cast<uint32_t>(due.pattern);
-  const ControlSets controls = draw_control_sets(due.heads, last->heads, due.pattern, control_options);
+  const ControlSets controls =
+      draw_control_sets(due.heads, last->heads, due.pattern, control_options);
 
   pass_thread = std::this_thread::get_id();
   const std::shared_ptr<void> idle_again(nullptr, [this](void*) {
@@ -44,7 +47,8 @@ std::vector<AblationReport> Monitor::Impl::ablate_circuit(const CircuitTracker::
     ablated.clear();
   });
   const HostGuard guard;
-  const std::shared_ptr<void> evaluation = host->enter_evaluation ? host->enter_evaluation() : nullptr;
+  const std::shared_ptr<void> evaluation =
+      host->enter_evaluation ? host->enter_evaluation() : nullptr;
   mode.store(Mode::kAblate, std::memory_order_relaxed);
   const auto losses_without = [&](const std::vector<HeadId>& heads, BehaviourMetric metric) {
     ablated.clear();
@@ -53,7 +57,8 @@ std::vector<AblationReport> Monitor::Impl::ablate_circuit(const CircuitTracker::
   };
 
   std::vector<AblationReport> reports;
-  for (const BehaviourMetric metric : {BehaviourMetric::kPlantedLoss, BehaviourMetric::kRepeatedLoss}) {
+  for (const BehaviourMetric metric :
+       {BehaviourMetric::kPlantedLoss, BehaviourMetric::kRepeatedLoss}) {
     AblationReport report;
     report.pattern = pattern.name;
     report.metric = to_string(metric);
@@ -68,7 +73,8 @@ std::vector<AblationReport> Monitor::Impl::ablate_circuit(const CircuitTracker::
     judge_ablation(losses, controls, options.verdict, report);
     if (controls.sets.size() < kFewControls && due.heads.size() > 1) {
       for (const HeadId& id : due.heads) {
-        report.single_head_effects.push_back(mean(losses_without({id}, metric)) - report.baseline_loss);
+        report.single_head_effects.push_back(mean(losses_without({id}, metric)) -
+                                             report.baseline_loss);
       }
     }
     reports.push_back(std::move(report));

@@ -13,7 +13,8 @@ namespace {
 // The reference's floor under a selectivity's denominator.
 constexpr double kControlFloor = 1e-8;
 
-/// A row of G about the shift turned into the two second moments, in double: uncentred / N and centred / N.
+/// A row of G about the shift turned into the two second moments, in double: uncentred / N and
+/// centred / N.
 struct Moments {
   at::Tensor uncentred;  // [H, D, D]
   at::Tensor centred;
@@ -24,12 +25,16 @@ Moments moments(const SpectrumCapture& spectrum) {
   const at::Tensor gram = spectrum.gram.to(at::kDouble) / n;
   const at::Tensor mean = spectrum.sum.to(at::kDouble) / n;  // of z - c
   const at::Tensor shift = spectrum.shift.to(at::kDouble);
-  const auto outer = [](const at::Tensor& a, const at::Tensor& b) { return a.unsqueeze(2) * b.unsqueeze(1); };
-  return {gram + outer(shift, mean) + outer(mean, shift) + outer(shift, shift), gram - outer(mean, mean)};
+  const auto outer = [](const at::Tensor& a, const at::Tensor& b) {
+    return a.unsqueeze(2) * b.unsqueeze(1);
+  };
+  return {gram + outer(shift, mean) + outer(mean, shift) + outer(shift, shift),
+          gram - outer(mean, mean)};
 }
 
 std::span<const double> row_of(const at::Tensor& values, int64_t row) {
-  return {values.const_data_ptr<double>() + row * values.size(1), static_cast<size_t>(values.size(1))};
+  return {values.const_data_ptr<double>() + row * values.size(1),
+          static_cast<size_t>(values.size(1))};
 }
 
 /// Sums over one layer's sampled rows for one head.
@@ -49,7 +54,8 @@ bool add_row(const AttentionRows& rows, int64_t flat, RowSums& sums) {
   if (std::isinf(log_sum_exp)) return false;  // every key masked: the row says nothing
   sums.entropy += static_cast<double>(rows.entropy.const_data_ptr<float>()[flat]);
   sums.first_mass += static_cast<double>(rows.first_mass.const_data_ptr<float>()[flat]);
-  sums.max_logit = std::max(sums.max_logit, static_cast<double>(rows.max_logit.const_data_ptr<float>()[flat]));
+  sums.max_logit =
+      std::max(sums.max_logit, static_cast<double>(rows.max_logit.const_data_ptr<float>()[flat]));
   ++sums.rows;
   return true;
 }
@@ -79,20 +85,25 @@ double selectivity_of(double mass_per_target, double mass_per_control) {
 
 /// Rows as float tensors on the CPU; double inputs lose nothing that the readings keep.
 AttentionRows as_float(const AttentionRows& rows) {
-  const auto plain = [](const at::Tensor& tensor) { return tensor.to(at::kCPU, at::kFloat).contiguous(); };
+  const auto plain = [](const at::Tensor& tensor) {
+    return tensor.to(at::kCPU, at::kFloat).contiguous();
+  };
   return {plain(rows.mass),      plain(rows.score),       plain(rows.entropy),
           plain(rows.max_logit), plain(rows.log_sum_exp), plain(rows.first_mass)};
 }
 
 }  // namespace
 
-double read_spectrum(const SpectrumCapture& spectrum, const SpectrumCapture& null, std::span<HeadReading> readings) {
+double read_spectrum(const SpectrumCapture& spectrum, const SpectrumCapture& null,
+                     std::span<HeadReading> readings) {
   if (spectrum.empty() || spectrum.count.item<int64_t>() == 0) return kNaN;
   const int64_t n = spectrum.count.item<int64_t>();
   const Moments own = moments(spectrum);
-  const at::Tensor uncentred = symmetric_eigenvalues(own.uncentred), centred = symmetric_eigenvalues(own.centred);
+  const at::Tensor uncentred = symmetric_eigenvalues(own.uncentred),
+                   centred = symmetric_eigenvalues(own.centred);
   at::Tensor null_values;
-  if (!null.empty() && null.count.item<int64_t>() > 0) null_values = symmetric_eigenvalues(moments(null).uncentred);
+  if (!null.empty() && null.count.item<int64_t>() > 0)
+    null_values = symmetric_eigenvalues(moments(null).uncentred);
   for (size_t h = 0; h < readings.size(); ++h) {
     HeadReading& reading = readings[h];
     const auto values = row_of(uncentred, static_cast<int64_t>(h));
@@ -103,7 +114,8 @@ double read_spectrum(const SpectrumCapture& spectrum, const SpectrumCapture& nul
     reading.participation_ratio_centred = participation_ratio(centred_values);
     reading.participation_ratio_quadratic_centred = participation_ratio_quadratic(centred_values);
     if (null_values.defined()) {
-      reading.null_participation_ratio = participation_ratio(row_of(null_values, static_cast<int64_t>(h)));
+      reading.null_participation_ratio =
+          participation_ratio(row_of(null_values, static_cast<int64_t>(h)));
     }
     double trace = 0;
     for (const double value : values) trace += value;
@@ -118,8 +130,8 @@ double read_spectrum(const SpectrumCapture& spectrum, const SpectrumCapture& nul
   return static_cast<double>(std::min<int64_t>(n, spectrum.gram.size(1)));
 }
 
-void read_train_attention(const LayerCapture& layer, const std::vector<TrainPlan>& plans, std::span<const Pattern> patterns,
-                          std::span<HeadReading> readings) {
+void read_train_attention(const LayerCapture& layer, const std::vector<TrainPlan>& plans,
+                          std::span<const Pattern> patterns, std::span<HeadReading> readings) {
   if (layer.attention.empty() || !layer.attention_trusted) return;
   const size_t pattern_count = patterns.size();
   std::vector<RowSums> row_sums(readings.size());
@@ -127,7 +139,8 @@ void read_train_attention(const LayerCapture& layer, const std::vector<TrainPlan
   for (size_t micro = 0; micro < layer.attention.size(); ++micro) {
     const AttentionRows rows = as_float(layer.attention[micro]);
     const TrainPlan& plan = plans[micro];
-    const int64_t batch = rows.entropy.size(0), heads = rows.entropy.size(1), sampled = rows.entropy.size(2);
+    const int64_t batch = rows.entropy.size(0), heads = rows.entropy.size(1),
+                  sampled = rows.entropy.size(2);
     const float* mass = rows.mass.const_data_ptr<float>();
     const float* score = rows.score.const_data_ptr<float>();
     for (int64_t b = 0; b < batch; ++b) {
@@ -149,7 +162,8 @@ void read_train_attention(const LayerCapture& layer, const std::vector<TrainPlan
             own.targets += targets;
             own.controls += controls;
             ++own.rows;
-            const double margin = static_cast<double>(score[group]) - static_cast<double>(score[group + pattern_count]);
+            const double margin = static_cast<double>(score[group]) -
+                                  static_cast<double>(score[group + pattern_count]);
             if (std::isfinite(margin)) {
               own.margin += margin;
               ++own.margin_rows;
@@ -165,17 +179,21 @@ void read_train_attention(const LayerCapture& layer, const std::vector<TrainPlan
       if (own.rows == 0) continue;
       PatternReading& reading = readings[h].patterns[p];
       const double n = static_cast<double>(own.rows);
-      // Content patterns state the excess over lag-matched keys: recency and bigrams weigh on both alike.
-      reading.mass = (own.mass - (patterns[p].null == NullKind::kPermuteTargets ? own.lag_mass : 0.0)) / n;
+      // Content patterns state the excess over lag-matched keys: recency and bigrams weigh on both
+      // alike.
+      reading.mass =
+          (own.mass - (patterns[p].null == NullKind::kPermuteTargets ? own.lag_mass : 0.0)) / n;
       reading.control_mass = own.control_mass / static_cast<double>(own.controls);
-      reading.selectivity = selectivity_of(own.mass / static_cast<double>(own.targets), reading.control_mass);
+      reading.selectivity =
+          selectivity_of(own.mass / static_cast<double>(own.targets), reading.control_mass);
       if (own.margin_rows > 0) reading.margin = own.margin / static_cast<double>(own.margin_rows);
     }
     finish_rows(row_sums[h], readings[h]);
   }
 }
 
-void read_probe_attention(const LayerCapture& layer, const ProbePlan& plan, std::span<HeadReading> readings) {
+void read_probe_attention(const LayerCapture& layer, const ProbePlan& plan,
+                          std::span<HeadReading> readings) {
   if (layer.attention.empty() || !layer.attention_trusted) return;
   const size_t pattern_count = plan.patterns.size();
   const at::Tensor& all_targets = layer.attention.front().mass;
@@ -190,7 +208,8 @@ void read_probe_attention(const LayerCapture& layer, const ProbePlan& plan, std:
     const int64_t* offsets = plan.chunks[c].offsets.const_data_ptr<int64_t>();
     const int64_t count = rows.entropy.size(0);
     for (int64_t n = 0; n < count; ++n, ++example) {
-      const int64_t controls = offsets[n * groups + plan.control_group() + 1] - offsets[n * groups + plan.control_group()];
+      const int64_t controls = offsets[n * groups + plan.control_group() + 1] -
+                               offsets[n * groups + plan.control_group()];
       for (int64_t h = 0; h < heads; ++h) {
         const int64_t flat = n * heads + h;
         if (!add_row(rows, flat, row_sums[static_cast<size_t>(h)])) continue;
@@ -205,8 +224,8 @@ void read_probe_attention(const LayerCapture& layer, const ProbePlan& plan, std:
           own.mass += static_cast<double>(mass[plan.target_group(p)]);
           own.targets += targets;
           ++own.rows;
-          const double margin =
-              static_cast<double>(score[plan.target_group(p)]) - static_cast<double>(score[plan.reference_group(p)]);
+          const double margin = static_cast<double>(score[plan.target_group(p)]) -
+                                static_cast<double>(score[plan.reference_group(p)]);
           if (std::isfinite(margin)) {
             own.margin += margin;
             ++own.margin_rows;
@@ -227,7 +246,8 @@ void read_probe_attention(const LayerCapture& layer, const ProbePlan& plan, std:
           reading.control_mass = 1.0 / static_cast<double>(plan.context - 1);
           break;
         case ControlPositions::kMeasuredAll:
-          reading.control_mass = (1.0 - reading.mass) / (static_cast<double>(plan.context) - targets / n);
+          reading.control_mass =
+              (1.0 - reading.mass) / (static_cast<double>(plan.context) - targets / n);
           break;
         default:
           reading.control_mass = control[h] / static_cast<double>(control_positions[h]);
@@ -241,10 +261,11 @@ void read_probe_attention(const LayerCapture& layer, const ProbePlan& plan, std:
 
 namespace {
 
-/// Which table a pattern's null needs: column count and, per row, the group of each column and the row's own column.
+/// Which table a pattern's null needs: column count and, per row, the group of each column and the
+/// row's own column.
 struct NullLayout {
-  std::vector<int64_t> rows;        // examples that enter
-  std::vector<int64_t> set_columns; // permuted patterns: candidate sets in use
+  std::vector<int64_t> rows;         // examples that enter
+  std::vector<int64_t> set_columns;  // permuted patterns: candidate sets in use
   int64_t columns = 0;
   std::vector<int32_t> target;
 };
@@ -280,8 +301,8 @@ NullLayout layout_of(const ProbePlan& plan, size_t p) {
 
 }  // namespace
 
-std::vector<PatternNulls> test_nulls(const Capture& capture, const ProbePlan& plan, double alpha, uint64_t seed,
-                                     std::span<HeadReading> readings) {
+std::vector<PatternNulls> test_nulls(const Capture& capture, const ProbePlan& plan, double alpha,
+                                     uint64_t seed, std::span<HeadReading> readings) {
   // All layers side by side: the maximum statistic is over every head of the probe.
   const int64_t heads = static_cast<int64_t>(readings.size());
   std::vector<std::vector<AttentionRows>> by_layer;
@@ -305,28 +326,38 @@ std::vector<PatternNulls> test_nulls(const Capture& capture, const ProbePlan& pl
   std::vector<PatternNulls> nulls(plan.patterns.size());
   for (size_t p = 0; p < plan.patterns.size(); ++p) {
     const NullLayout layout = layout_of(plan, p);
-    if (layout.rows.size() < 8 || layout.columns < 2 || heads == 0) continue;  // too little to draw a null from
-    CandidateTable margins{static_cast<int64_t>(layout.rows.size()), layout.columns, heads, {}, layout.target};
-    margins.values.assign(layout.rows.size() * static_cast<size_t>(layout.columns * heads), static_cast<float>(kNaN));
+    if (layout.rows.size() < 8 || layout.columns < 2 || heads == 0)
+      continue;  // too little to draw a null from
+    CandidateTable margins{
+        static_cast<int64_t>(layout.rows.size()), layout.columns, heads, {}, layout.target};
+    margins.values.assign(layout.rows.size() * static_cast<size_t>(layout.columns * heads),
+                          static_cast<float>(kNaN));
     CandidateTable masses = margins;
     for (size_t i = 0; i < layout.rows.size(); ++i) {
       const auto example = static_cast<size_t>(layout.rows[i]);
       const auto chunk = static_cast<size_t>(chunk_of[example]);
-      const int64_t* offsets = plan.chunks[chunk].offsets.const_data_ptr<int64_t>() + row_in_chunk[example] * plan.groups;
+      const int64_t* offsets = plan.chunks[chunk].offsets.const_data_ptr<int64_t>() +
+                               row_in_chunk[example] * plan.groups;
       for (int64_t column = 0; column < layout.columns; ++column) {
-        const int64_t group = !layout.set_columns.empty() ? plan.candidate_group(layout.set_columns[static_cast<size_t>(column)])
-                              : column == 0               ? plan.target_group(p)
-                                                          : plan.uniform_group(column - 1);
-        const float size = static_cast<float>(std::max<int64_t>(1, offsets[group + 1] - offsets[group]));
-        const size_t out = (i * static_cast<size_t>(layout.columns) + static_cast<size_t>(column)) * static_cast<size_t>(heads);
+        const int64_t group =
+            !layout.set_columns.empty()
+                ? plan.candidate_group(layout.set_columns[static_cast<size_t>(column)])
+            : column == 0 ? plan.target_group(p)
+                          : plan.uniform_group(column - 1);
+        const float size =
+            static_cast<float>(std::max<int64_t>(1, offsets[group + 1] - offsets[group]));
+        const size_t out = (i * static_cast<size_t>(layout.columns) + static_cast<size_t>(column)) *
+                           static_cast<size_t>(heads);
         int64_t first = 0;
         for (size_t l = 0; l < by_layer.size(); first += layer_heads[l], ++l) {
           if (by_layer[l].empty()) continue;
           const AttentionRows& rows = by_layer[l][chunk];
           for (int64_t h = 0; h < layer_heads[l]; ++h) {
             const int64_t from = (row_in_chunk[example] * layer_heads[l] + h) * plan.groups + group;
-            margins.values[out + static_cast<size_t>(first + h)] = rows.score.const_data_ptr<float>()[from];
-            masses.values[out + static_cast<size_t>(first + h)] = rows.mass.const_data_ptr<float>()[from] / size;
+            margins.values[out + static_cast<size_t>(first + h)] =
+                rows.score.const_data_ptr<float>()[from];
+            masses.values[out + static_cast<size_t>(first + h)] =
+                rows.mass.const_data_ptr<float>()[from] / size;
           }
         }
       }
@@ -335,8 +366,10 @@ std::vector<PatternNulls> test_nulls(const Capture& capture, const ProbePlan& pl
     nulls[p].margin = max_statistic_test(margins, plan.patterns[p].null, alpha, pattern_seed);
     nulls[p].mass = max_statistic_test(masses, plan.patterns[p].null, alpha, pattern_seed);
     for (int64_t h = 0; h < heads; ++h) {
-      readings[static_cast<size_t>(h)].patterns[p].margin_z = nulls[p].margin->z[static_cast<size_t>(h)];
-      readings[static_cast<size_t>(h)].patterns[p].mass_z = nulls[p].mass->z[static_cast<size_t>(h)];
+      readings[static_cast<size_t>(h)].patterns[p].margin_z =
+          nulls[p].margin->z[static_cast<size_t>(h)];
+      readings[static_cast<size_t>(h)].patterns[p].mass_z =
+          nulls[p].mass->z[static_cast<size_t>(h)];
     }
   }
   return nulls;

@@ -10,20 +10,23 @@
 
 namespace headscope {
 
-/// Spectrum figures of every head of a layer into readings [first, first + H); returns the largest possible PR, min(N, D).
-/// null: the same of the null rows (their PR only) when not empty.
-double read_spectrum(const SpectrumCapture& spectrum, const SpectrumCapture& null, std::span<HeadReading> readings);
+/// Spectrum figures of every head of a layer into readings [first, first + H); returns the largest
+/// possible PR, min(N, D). null: the same of the null rows (their PR only) when not empty.
+double read_spectrum(const SpectrumCapture& spectrum, const SpectrumCapture& null,
+                     std::span<HeadReading> readings);
 
 /// Pattern, entropy, logit and sink figures of a layer from the training batch's sampled rows.
-void read_train_attention(const LayerCapture& layer, const std::vector<TrainPlan>& plans, std::span<const Pattern> patterns,
-                          std::span<HeadReading> readings);
+void read_train_attention(const LayerCapture& layer, const std::vector<TrainPlan>& plans,
+                          std::span<const Pattern> patterns, std::span<HeadReading> readings);
 
 /// The same from the probe.
-void read_probe_attention(const LayerCapture& layer, const ProbePlan& plan, std::span<HeadReading> readings);
+void read_probe_attention(const LayerCapture& layer, const ProbePlan& plan,
+                          std::span<HeadReading> readings);
 
-/// Family-wise null tests of every pattern over all layers whose attention can be trusted, in the order of `readings`
-/// (heads left out get z = NaN). Also fills margin_z and mass_z of the readings.
-std::vector<PatternNulls> test_nulls(const Capture& capture, const ProbePlan& plan, double alpha, uint64_t seed,
-                                     std::span<HeadReading> readings);
+/// Family-wise null tests of every pattern over all layers whose attention can be trusted, in the
+/// order of `readings` (heads left out get z = NaN). Also fills margin_z and mass_z of the
+/// readings.
+std::vector<PatternNulls> test_nulls(const Capture& capture, const ProbePlan& plan, double alpha,
+                                     uint64_t seed, std::span<HeadReading> readings);
 
 }  // namespace headscope

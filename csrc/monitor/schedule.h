@@ -15,8 +15,11 @@ class Scheduler {
   };
 
   explicit Scheduler(const Schedule& schedule) : schedule_(schedule) {}
-  bool train_due(int64_t step) const { return schedule_.train_every > 0 && step % schedule_.train_every == 0; }
-  /// Probes are log-spaced in tokens (in steps where tokens are not told), within the two gaps in steps.
+  bool train_due(int64_t step) const {
+    return schedule_.train_every > 0 && step % schedule_.train_every == 0;
+  }
+  /// Probes are log-spaced in tokens (in steps where tokens are not told), within the two gaps in
+  /// steps.
   bool probe_due(int64_t step, double tokens) const;
   void probed(int64_t step, double tokens) { state_ = {step, tokens}; }
   const State& state() const { return state_; }

@@ -6,7 +6,8 @@
 
 namespace headscope {
 
-// Owned by both threads: a thread that a hanging sink never gives back must not reach into a destroyed monitor.
+// Owned by both threads: a thread that a hanging sink never gives back must not reach into a
+// destroyed monitor.
 struct SinkThread::Shared {
   std::vector<std::shared_ptr<Sink>> sinks;
   std::function<void(const Event&)> on_event;
@@ -26,7 +27,8 @@ struct SinkThread::Shared {
       gate->guarded(fault, [&] { sink->publish(snapshot); });
     }
     if (!on_event) return;
-    for (const Event& event : snapshot->events) gate->guarded(Fault::kCallback, [&] { on_event(event); });
+    for (const Event& event : snapshot->events)
+      gate->guarded(Fault::kCallback, [&] { on_event(event); });
   }
 
   void run() {
@@ -48,8 +50,9 @@ struct SinkThread::Shared {
   }
 };
 
-SinkThread::SinkThread(std::vector<std::shared_ptr<Sink>> sinks, std::function<void(const Event&)> on_event,
-                       size_t capacity, std::shared_ptr<HealthCounters> health, std::shared_ptr<FaultGate> gate)
+SinkThread::SinkThread(std::vector<std::shared_ptr<Sink>> sinks,
+                       std::function<void(const Event&)> on_event, size_t capacity,
+                       std::shared_ptr<HealthCounters> health, std::shared_ptr<FaultGate> gate)
     : shared_(std::make_shared<Shared>()) {
   shared_->sinks = std::move(sinks);
   shared_->on_event = std::move(on_event);
@@ -64,7 +67,8 @@ SinkThread::~SinkThread() { close(1.0); }
 void SinkThread::publish(Snapshot snapshot) {
   snapshot.events.insert(snapshot.events.begin(), std::make_move_iterator(carried_events_.begin()),
                          std::make_move_iterator(carried_events_.end()));
-  snapshot.ablations.insert(snapshot.ablations.begin(), std::make_move_iterator(carried_ablations_.begin()),
+  snapshot.ablations.insert(snapshot.ablations.begin(),
+                            std::make_move_iterator(carried_ablations_.begin()),
                             std::make_move_iterator(carried_ablations_.end()));
   carried_events_.clear();
   carried_ablations_.clear();
@@ -79,8 +83,10 @@ void SinkThread::publish(Snapshot snapshot) {
   carried_events_ = std::move(snapshot.events);
   carried_ablations_ = std::move(snapshot.ablations);
   shared_->health->snapshots_dropped.fetch_add(1, std::memory_order_relaxed);
-  shared_->gate->log(LogLevel::kWarning,
-                     "a sink is too slow: a snapshot was dropped (counted in headscope_snapshots_dropped_total)", "dropped");
+  shared_->gate->log(
+      LogLevel::kWarning,
+      "a sink is too slow: a snapshot was dropped (counted in headscope_snapshots_dropped_total)",
+      "dropped");
 }
 
 void SinkThread::close(double timeout_seconds) {

@@ -13,19 +13,20 @@
 
 namespace headscope {
 
-/// Hands snapshots to the sinks on a thread of its own. A slow sink loses snapshots (counted), never a step; the events and
-/// ablations of a lost snapshot travel with the next one.
+/// Hands snapshots to the sinks on a thread of its own. A slow sink loses snapshots (counted),
+/// never a step; the events and ablations of a lost snapshot travel with the next one.
 class SinkThread {
  public:
-  SinkThread(std::vector<std::shared_ptr<Sink>> sinks, std::function<void(const Event&)> on_event, size_t capacity,
-             std::shared_ptr<HealthCounters> health, std::shared_ptr<FaultGate> gate);
+  SinkThread(std::vector<std::shared_ptr<Sink>> sinks, std::function<void(const Event&)> on_event,
+             size_t capacity, std::shared_ptr<HealthCounters> health,
+             std::shared_ptr<FaultGate> gate);
   ~SinkThread();
   SinkThread(const SinkThread&) = delete;
   SinkThread& operator=(const SinkThread&) = delete;
 
   void publish(Snapshot snapshot);
-  /// Gives the sinks up to `timeout_seconds` to take what is queued and closes them. A sink that hangs is left behind with
-  /// its thread. Idempotent.
+  /// Gives the sinks up to `timeout_seconds` to take what is queued and closes them. A sink that
+  /// hangs is left behind with its thread. Idempotent.
   void close(double timeout_seconds);
 
  private:

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-
 namespace headscope {
 
 using nlohmann::json;
@@ -17,7 +16,9 @@ json number_list(const std::vector<double>& values) { return json(values); }
 }  // namespace
 
 void to_json(json& out, const HeadId& id) { out = json::array({id.layer, id.head}); }
-void from_json(const json& in, HeadId& id) { id = {in.at(0).get<int32_t>(), in.at(1).get<int32_t>()}; }
+void from_json(const json& in, HeadId& id) {
+  id = {in.at(0).get<int32_t>(), in.at(1).get<int32_t>()};
+}
 
 void to_json(json& out, const TrajectoryPoint& point) {
   out = json::array({point.step, point.tokens, point.participation_ratio});
@@ -26,12 +27,14 @@ void from_json(const json& in, TrajectoryPoint& point) {
   point = {in.at(0).get<int64_t>(), in.at(1).get<double>(), in.at(2).get<double>()};
 }
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Event, step, tokens, wall_time, previous_probe_step, kind, pattern, head_level, heads,
-                                   figures, rule)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Event, step, tokens, wall_time, previous_probe_step, kind,
+                                   pattern, head_level, heads, figures, rule)
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AblationReport, pattern, metric, gate, step, heads, baseline_loss, ablated_loss, effect,
-                                   control_effects, control_sets, single_head_effects, control_mean, difference_low,
-                                   difference_high, upper_bound_effect, attainable_p, examples, verdict, reason)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AblationReport, pattern, metric, gate, step, heads,
+                                   baseline_loss, ablated_loss, effect, control_effects,
+                                   control_sets, single_head_effects, control_mean, difference_low,
+                                   difference_high, upper_bound_effect, attainable_p, examples,
+                                   verdict, reason)
 
 void to_json(json& out, const PatternReading& r) {
   out = number_list({r.selectivity, r.mass, r.margin, r.control_mass, r.margin_z, r.mass_z});
@@ -42,15 +45,17 @@ void from_json(const json& in, PatternReading& r) {
 }
 
 void to_json(json& out, const HeadReading& r) {
-  out = {{"id", r.id},
-         {"figures", number_list({r.participation_ratio, r.participation_ratio_centred, r.participation_ratio_quadratic,
-                                  r.participation_ratio_quadratic_centred, r.null_participation_ratio, r.pr_integral,
-                                  r.output_norm, r.entropy, r.max_logit, r.sink_mass})},
-         {"patterns", r.patterns},
-         {"best_pattern", r.best_pattern},
-         {"samples", r.samples},
-         {"finite", r.finite},
-         {"specialising", r.specialising}};
+  out = {
+      {"id", r.id},
+      {"figures", number_list({r.participation_ratio, r.participation_ratio_centred,
+                               r.participation_ratio_quadratic,
+                               r.participation_ratio_quadratic_centred, r.null_participation_ratio,
+                               r.pr_integral, r.output_norm, r.entropy, r.max_logit, r.sink_mass})},
+      {"patterns", r.patterns},
+      {"best_pattern", r.best_pattern},
+      {"samples", r.samples},
+      {"finite", r.finite},
+      {"specialising", r.specialising}};
 }
 void from_json(const json& in, HeadReading& r) {
   in.at("id").get_to(r.id);
@@ -74,7 +79,8 @@ void from_json(const json& in, HeadReading& r) {
 
 std::string encode(const AnalysisState& state) {
   json trajectories = json::array();
-  for (const auto& [id, points] : state.trajectories) trajectories.push_back({{"id", id}, {"points", points}});
+  for (const auto& [id, points] : state.trajectories)
+    trajectories.push_back({{"id", id}, {"points", points}});
   const auto binary = [](const std::string& bytes) {
     return json::binary(std::vector<uint8_t>(bytes.begin(), bytes.end()));
   };
@@ -98,8 +104,8 @@ AnalysisState decode(const std::string& bytes) {
     const json in = json::from_cbor(bytes);
     const int version = in.at("version").get<int>();
     if (version != kVersion) {
-      throw std::runtime_error("version " + std::to_string(version) + ", this build reads version " +
-                               std::to_string(kVersion));
+      throw std::runtime_error("version " + std::to_string(version) +
+                               ", this build reads version " + std::to_string(kVersion));
     }
     const auto text = [&](const char* key) {
       const auto& binary = in.at(key).get_binary();
@@ -109,7 +115,8 @@ AnalysisState decode(const std::string& bytes) {
     in.at("segment").get_to(state.segment);
     in.at("integral_axis").get_to(state.integral_axis);
     for (const json& entry : in.at("trajectories")) {
-      state.trajectories[entry.at("id").get<HeadId>()] = entry.at("points").get<std::vector<TrajectoryPoint>>();
+      state.trajectories[entry.at("id").get<HeadId>()] =
+          entry.at("points").get<std::vector<TrajectoryPoint>>();
     }
     state.tracker = text("tracker");
     state.specialisation = text("specialisation");
@@ -120,7 +127,8 @@ AnalysisState decode(const std::string& bytes) {
     in.at("last_probe_heads").get_to(state.last_probe_heads);
     return state;
   } catch (const std::exception& error) {
-    throw std::runtime_error(std::string("headscope: these bytes are no monitor state: ") + error.what());
+    throw std::runtime_error(std::string("headscope: these bytes are no monitor state: ") +
+                             error.what());
   }
 }
 

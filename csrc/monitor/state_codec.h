@@ -21,7 +21,8 @@ struct AnalysisState {
   std::vector<HeadReading> last_probe_heads;  ///< without eigenvalues
 };
 
-/// CBOR with doubles bit for bit (NaN as one NaN), and a version. decode throws std::runtime_error on other bytes.
+/// CBOR with doubles bit for bit (NaN as one NaN), and a version. decode throws std::runtime_error
+/// on other bytes.
 std::string encode(const AnalysisState& state);
 AnalysisState decode(const std::string& bytes);
 

@@ -8,8 +8,8 @@
 
 namespace headscope {
 
-/// One thread that runs one job at a time. The training thread hands a job over only after drain(), so there is never more
-/// than one and results are taken in order.
+/// One thread that runs one job at a time. The training thread hands a job over only after drain(),
+/// so there is never more than one and results are taken in order.
 class Worker {
  public:
   Worker() : thread_([this] { run(); }) {}

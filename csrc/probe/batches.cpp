@@ -9,22 +9,27 @@
 namespace headscope {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument("headscope probe: " + what); }
+[[noreturn]] void refuse(const std::string& what) {
+  throw std::invalid_argument("headscope probe: " + what);
+}
 
 }  // namespace
 
 InductionBatch induction_batch(const InductionBatchOptions& options) {
   const int64_t context = options.context, low = options.token_low, high = options.token_high;
-  if (options.examples < 1) refuse("examples must be at least 1, got " + std::to_string(options.examples));
-  if (context < 16) refuse("context must be at least 16 to tell six patterns apart, got " + std::to_string(context));
+  if (options.examples < 1)
+    refuse("examples must be at least 1, got " + std::to_string(options.examples));
+  if (context < 16)
+    refuse("context must be at least 16 to tell six patterns apart, got " +
+           std::to_string(context));
   if (low < 0 || high - low < 4) {
-    refuse("tokens need a range of at least 4 values from 0 up, got [" + std::to_string(low) + ", " + std::to_string(high) +
-           ")");
+    refuse("tokens need a range of at least 4 values from 0 up, got [" + std::to_string(low) +
+           ", " + std::to_string(high) + ")");
   }
   const int64_t pair_low = options.pair_low >= 0 ? options.pair_low : 20 * context / 256;
   if (pair_low < 1 || pair_low >= context / 2) {
-    refuse("pair_low must lie in [1, context / 2) = [1, " + std::to_string(context / 2) + "), got " +
-           std::to_string(pair_low));
+    refuse("pair_low must lie in [1, context / 2) = [1, " + std::to_string(context / 2) +
+           "), got " + std::to_string(pair_low));
   }
 
   InductionBatch batch;
@@ -54,7 +59,8 @@ InductionBatch induction_batch(const InductionBatchOptions& options) {
   return batch;
 }
 
-at::Tensor random_tokens(int64_t examples, int64_t context, int64_t low, int64_t high, uint32_t seed) {
+at::Tensor random_tokens(int64_t examples, int64_t context, int64_t low, int64_t high,
+                         uint32_t seed) {
   at::Tensor tokens = at::empty({examples, context}, at::kLong);
   RandomState random(seed);
   int64_t* data = tokens.data_ptr<int64_t>();
@@ -65,14 +71,18 @@ at::Tensor random_tokens(int64_t examples, int64_t context, int64_t low, int64_t
 at::Tensor repeated_block(const at::Tensor& source, int64_t examples, int64_t context) {
   const int64_t period = context / 2;
   if (period < 2) refuse("a repeated block needs context >= 4, got " + std::to_string(context));
-  if (source.dim() != 2 || source.scalar_type() != at::kLong || source.size(0) < 1 || source.size(1) < period) {
-    refuse("the source of a repeated block must be int64 [M >= 1, >= " + std::to_string(period) + "], got " +
-           c10::str(source.sizes(), " of ", source.scalar_type()));
+  if (source.dim() != 2 || source.scalar_type() != at::kLong || source.size(0) < 1 ||
+      source.size(1) < period) {
+    refuse("the source of a repeated block must be int64 [M >= 1, >= " + std::to_string(period) +
+           "], got " + c10::str(source.sizes(), " of ", source.scalar_type()));
   }
   at::Tensor rows = source.narrow(1, 0, period);
   const int64_t copies = (context + period - 1) / period;
   const at::Tensor index = at::arange(examples, at::kLong).remainder(source.size(0));
-  return rows.index_select(0, index.to(rows.device())).repeat({1, copies}).narrow(1, 0, context).contiguous();
+  return rows.index_select(0, index.to(rows.device()))
+      .repeat({1, copies})
+      .narrow(1, 0, context)
+      .contiguous();
 }
 
 ProbeOptions resolved(ProbeOptions options) {
@@ -83,23 +93,30 @@ ProbeOptions resolved(ProbeOptions options) {
     refuse("context must be given and at least 16, got " + std::to_string(options.context) +
            "; a model with a shorter context can only be read on its training batch");
   }
-  if (options.examples < 8) refuse("examples must be at least 8, got " + std::to_string(options.examples));
-  if (options.micro_batch < 1) refuse("micro_batch must be at least 1, got " + std::to_string(options.micro_batch));
+  if (options.examples < 8)
+    refuse("examples must be at least 8, got " + std::to_string(options.examples));
+  if (options.micro_batch < 1)
+    refuse("micro_batch must be at least 1, got " + std::to_string(options.micro_batch));
   if (options.token_high > options.vocab_size) {
     refuse("token_high " + std::to_string(options.token_high) + " is above the vocabulary of " +
            std::to_string(options.vocab_size) + " tokens; leave it at -1 or lower it");
   }
-  if (options.token_low < 0) options.token_low = options.vocab_size > 1000 ? 100 : options.vocab_size / 10;
+  if (options.token_low < 0)
+    options.token_low = options.vocab_size > 1000 ? 100 : options.vocab_size / 10;
   if (options.token_high < 0) options.token_high = std::min<int64_t>(10000, options.vocab_size);
   if (options.token_high - options.token_low < 8) {
-    refuse("the token range [" + std::to_string(options.token_low) + ", " + std::to_string(options.token_high) +
-           ") must hold at least 8 values");
+    refuse("the token range [" + std::to_string(options.token_low) + ", " +
+           std::to_string(options.token_high) + ") must hold at least 8 values");
   }
+  if (options.patterns.empty())
+    refuse("at least one pattern is needed; leave patterns at standard_patterns()");
   validate_patterns(options.patterns);
   if (options.held_out.defined()) {
     repeated_block(options.held_out, 1, options.context);  // refuses shapes that cannot be repeated
-    if (options.held_out.min().item<int64_t>() < 0 || options.held_out.max().item<int64_t>() >= options.vocab_size) {
-      refuse("held_out holds tokens outside the vocabulary of " + std::to_string(options.vocab_size));
+    if (options.held_out.min().item<int64_t>() < 0 ||
+        options.held_out.max().item<int64_t>() >= options.vocab_size) {
+      refuse("held_out holds tokens outside the vocabulary of " +
+             std::to_string(options.vocab_size));
     }
   }
   return options;

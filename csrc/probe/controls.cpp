@@ -21,7 +21,9 @@ const char* to_string(ControlPositions controls) {
 }
 
 std::vector<int64_t> reference_control_positions(int64_t context) {
-  const auto rejected = [&](int64_t t) { return t == 0 || t == context - 1 || (t <= context - 2 && t >= context - 6); };
+  const auto rejected = [&](int64_t t) {
+    return t == 0 || t == context - 1 || (t <= context - 2 && t >= context - 6);
+  };
   int64_t available = 0;
   for (int64_t t = 1; t < context - 1; ++t) available += rejected(t) ? 0 : 1;
   RandomState random(0);

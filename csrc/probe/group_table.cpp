@@ -11,9 +11,13 @@ void GroupTable::add(std::span<const int64_t> positions) {
   offsets_.push_back(static_cast<int64_t>(targets_.size()));
 }
 
-at::Tensor GroupTable::targets() const { return int64_tensor(targets_, {static_cast<int64_t>(targets_.size())}); }
+at::Tensor GroupTable::targets() const {
+  return int64_tensor(targets_, {static_cast<int64_t>(targets_.size())});
+}
 
-at::Tensor GroupTable::offsets() const { return int64_tensor(offsets_, {static_cast<int64_t>(offsets_.size())}); }
+at::Tensor GroupTable::offsets() const {
+  return int64_tensor(offsets_, {static_cast<int64_t>(offsets_.size())});
+}
 
 at::Tensor int64_tensor(std::span<const int64_t> values, at::IntArrayRef sizes) {
   at::Tensor tensor = at::empty(sizes, at::kLong);
@@ -24,7 +28,8 @@ at::Tensor int64_tensor(std::span<const int64_t> values, at::IntArrayRef sizes) 
 std::vector<int64_t> evenly_spaced(std::span<const int64_t> values, size_t count) {
   if (values.size() <= count) return {values.begin(), values.end()};
   std::vector<int64_t> chosen;
-  for (size_t i = 0; i < count; ++i) chosen.push_back(values[(2 * i + 1) * values.size() / (2 * count)]);
+  for (size_t i = 0; i < count; ++i)
+    chosen.push_back(values[(2 * i + 1) * values.size() / (2 * count)]);
   return chosen;
 }
 

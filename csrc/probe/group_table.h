@@ -8,7 +8,8 @@
 
 namespace headscope {
 
-/// Builds the `targets` and `offsets` arguments of attention_mass, group by group in row-major order.
+/// Builds the `targets` and `offsets` arguments of attention_mass, group by group in row-major
+/// order.
 class GroupTable {
  public:
   void add(std::span<const int64_t> positions);

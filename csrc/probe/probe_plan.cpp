@@ -42,13 +42,16 @@ ProbePlan plan_probe(const at::Tensor& tokens_in, const ProbeOptions& options) {
   plan.candidate.assign(pattern_count, {});
   plan.target_count.assign(pattern_count, {});
 
-  // Every row's targets, and the distinct target sets of the permuted patterns: the columns of their null.
-  std::vector<std::vector<Positions>> targets(static_cast<size_t>(plan.examples));  // [row][pattern]
+  // Every row's targets, and the distinct target sets of the permuted patterns: the columns of
+  // their null.
+  std::vector<std::vector<Positions>> targets(
+      static_cast<size_t>(plan.examples));  // [row][pattern]
   std::map<Positions, int32_t> column_of;
   std::vector<Positions> columns;
   std::vector<std::set<int64_t>> column_positions(pattern_count);
   for (int64_t n = 0; n < plan.examples; ++n) {
-    const std::span row(tokens.const_data_ptr<int64_t>() + n * plan.context, static_cast<size_t>(plan.context));
+    const std::span row(tokens.const_data_ptr<int64_t>() + n * plan.context,
+                        static_cast<size_t>(plan.context));
     for (size_t p = 0; p < pattern_count; ++p) {
       Positions own = cleaned(plan.patterns[p].targets(row, plan.context - 1), plan.context);
       plan.target_count[p].push_back(static_cast<int64_t>(own.size()));
@@ -96,15 +99,17 @@ ProbePlan plan_probe(const at::Tensor& tokens_in, const ProbeOptions& options) {
       }
       table.add(plan.controls == ControlPositions::kReference50 ? reference : ordinary);
       for (const auto& column : columns) table.add(column);
-      const Positions singles = evenly_spaced(ordinary, static_cast<size_t>(ProbePlan::kUniformCandidates));
+      const Positions singles =
+          evenly_spaced(ordinary, static_cast<size_t>(ProbePlan::kUniformCandidates));
       for (int64_t i = 0; i < ProbePlan::kUniformCandidates; ++i) {
         table.add(std::span(singles).subspan(std::min(static_cast<size_t>(i), singles.size()),
                                              static_cast<size_t>(i) < singles.size() ? 1 : 0));
       }
       plan.uniform_count.push_back(static_cast<int64_t>(singles.size()));
     }
-    plan.chunks.push_back({tokens.narrow(0, begin, count).clone(), at::full({count, 1}, plan.context - 1, at::kLong),
-                           table.targets(), table.offsets()});
+    plan.chunks.push_back({tokens.narrow(0, begin, count).clone(),
+                           at::full({count, 1}, plan.context - 1, at::kLong), table.targets(),
+                           table.offsets()});
   }
   return plan;
 }

@@ -9,14 +9,16 @@
 
 namespace headscope {
 
-/// What attention_mass is asked about the last row of every probe example, and where in its groups each answer lies.
+/// What attention_mass is asked about the last row of every probe example, and where in its groups
+/// each answer lies.
 ///
 /// Groups of a row, in order:
 ///   [0, P)            the targets of pattern p (empty: the row does not count for p)
-///   [P, 2P)           the keys that pattern p's margin is measured against: lag-matched for permuted patterns, else the controls
-///   2P                the control positions of the selectivity
-///   [2P + 1, ...)     the candidate target sets of the permuted patterns, common to all rows (one column each)
-///   then              kUniformCandidates single control positions of the row (padded with empty groups)
+///   [P, 2P)           the keys that pattern p's margin is measured against: lag-matched for
+///   permuted patterns, else the controls 2P                the control positions of the
+///   selectivity [2P + 1, ...)     the candidate target sets of the permuted patterns, common to
+///   all rows (one column each) then              kUniformCandidates single control positions of
+///   the row (padded with empty groups)
 struct ProbePlan {
   static constexpr int64_t kUniformCandidates = 32;
   static constexpr int64_t kMaxCandidateSets = 256;
@@ -35,18 +37,22 @@ struct ProbePlan {
   ControlPositions controls = ControlPositions::kMeasuredWithoutSpecial;
   std::vector<Chunk> chunks;
   std::vector<std::vector<int64_t>> target_count;  ///< [pattern][row]: number of targets
-  std::vector<std::vector<int32_t>> candidate;     ///< [pattern][row]: the row's own candidate set, -1: none (permuted patterns)
+  std::vector<std::vector<int32_t>>
+      candidate;  ///< [pattern][row]: the row's own candidate set, -1: none (permuted patterns)
   int64_t candidate_sets = 0;
-  std::vector<int64_t> uniform_count;              ///< [row]: single control positions that exist
+  std::vector<int64_t> uniform_count;  ///< [row]: single control positions that exist
 
   int64_t target_group(size_t pattern) const { return static_cast<int64_t>(pattern); }
-  int64_t reference_group(size_t pattern) const { return static_cast<int64_t>(patterns.size() + pattern); }
+  int64_t reference_group(size_t pattern) const {
+    return static_cast<int64_t>(patterns.size() + pattern);
+  }
   int64_t control_group() const { return 2 * static_cast<int64_t>(patterns.size()); }
   int64_t candidate_group(int64_t set) const { return control_group() + 1 + set; }
   int64_t uniform_group(int64_t i) const { return control_group() + 1 + candidate_sets + i; }
 };
 
-/// Plans the probe over `tokens` [N, T]; a pattern's target outside [0, T) is dropped. options: resolved.
+/// Plans the probe over `tokens` [N, T]; a pattern's target outside [0, T) is dropped. options:
+/// resolved.
 ProbePlan plan_probe(const at::Tensor& tokens, const ProbeOptions& options);
 
 }  // namespace headscope

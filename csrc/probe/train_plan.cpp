@@ -13,8 +13,8 @@ namespace {
 
 using Positions = std::vector<int64_t>;
 
-/// `count` distinct values of 0..population-1, ascending (Floyd's sampling; own bounded draw, so that every standard library
-/// gives the same).
+/// `count` distinct values of 0..population-1, ascending (Floyd's sampling; own bounded draw, so
+/// that every standard library gives the same).
 Positions sample(int64_t population, int64_t count, std::mt19937_64& random) {
   std::set<int64_t> chosen;
   for (int64_t last = population - count; last < population; ++last) {
@@ -24,7 +24,8 @@ Positions sample(int64_t population, int64_t count, std::mt19937_64& random) {
   return {chosen.begin(), chosen.end()};
 }
 
-/// For each target the nearest key that is no target, no control yet, and far enough from the query; ties to the nearer lag.
+/// For each target the nearest key that is no target, no control yet, and far enough from the
+/// query; ties to the nearer lag.
 Positions lag_matched(const Positions& targets, int64_t query, const std::set<int64_t>& excluded) {
   std::set<int64_t> taken(excluded);
   taken.insert(targets.begin(), targets.end());
@@ -47,8 +48,8 @@ Positions lag_matched(const Positions& targets, int64_t query, const std::set<in
 
 }  // namespace
 
-TrainPlan plan_train(int64_t batch, int64_t tokens, const at::Tensor& ids_in, std::span<const Pattern> patterns,
-                     int64_t sampled, uint64_t seed) {
+TrainPlan plan_train(int64_t batch, int64_t tokens, const at::Tensor& ids_in,
+                     std::span<const Pattern> patterns, int64_t sampled, uint64_t seed) {
   TrainPlan plan;
   plan.groups = 2 * static_cast<int64_t>(patterns.size());
   const int64_t count = std::min(sampled, tokens);
@@ -59,8 +60,9 @@ TrainPlan plan_train(int64_t batch, int64_t tokens, const at::Tensor& ids_in, st
   std::vector<int64_t> blank(static_cast<size_t>(tokens), 0);
   for (int64_t b = 0; b < batch; ++b) {
     const std::span<const int64_t> row =
-        ids.defined() ? std::span(ids.const_data_ptr<int64_t>() + b * tokens, static_cast<size_t>(tokens))
-                      : std::span<const int64_t>(blank);
+        ids.defined()
+            ? std::span(ids.const_data_ptr<int64_t>() + b * tokens, static_cast<size_t>(tokens))
+            : std::span<const int64_t>(blank);
     for (const int64_t query : sample(tokens, count, random)) {
       all_rows.push_back(query);
       std::vector<Positions> targets;
@@ -86,7 +88,8 @@ TrainPlan plan_train(int64_t batch, int64_t tokens, const at::Tensor& ids_in, st
       }
       for (size_t p = 0; p < patterns.size(); ++p) {
         const bool by_content = patterns[p].null == NullKind::kPermuteTargets;
-        const Positions controls = by_content ? lag_matched(targets[p], query, special) : row_controls;
+        const Positions controls =
+            by_content ? lag_matched(targets[p], query, special) : row_controls;
         table.add(controls);
         plan.control_count.push_back(static_cast<int32_t>(controls.size()));
       }

@@ -12,15 +12,16 @@ namespace headscope {
 
 /// Sampled query positions of one training micro-batch and what attention_mass is asked about them.
 ///
-/// Two groups a pattern: [0, P) its targets, [P, 2P) its controls. Patterns defined by content (NullKind::kPermuteTargets)
-/// count only targets at least kSmallestGap before the query and are compared with as many lag-matched keys that are not
-/// targets (natural induction: docs/math.md section 4); patterns defined by position are compared with ordinary keys of the row.
-/// Without ids, patterns defined by content have no targets.
+/// Two groups a pattern: [0, P) its targets, [P, 2P) its controls. Patterns defined by content
+/// (NullKind::kPermuteTargets) count only targets at least kSmallestGap before the query and are
+/// compared with as many lag-matched keys that are not targets (natural induction: docs/math.md
+/// section 4); patterns defined by position are compared with ordinary keys of the row. Without
+/// ids, patterns defined by content have no targets.
 struct TrainPlan {
   static constexpr int64_t kSmallestGap = 8;
   static constexpr size_t kControls = 32;
 
-  at::Tensor rows;     ///< [B, R] int64, ascending in a row
+  at::Tensor rows;  ///< [B, R] int64, ascending in a row
   at::Tensor targets;
   at::Tensor offsets;
   int64_t groups = 0;
@@ -28,9 +29,9 @@ struct TrainPlan {
   std::vector<int32_t> control_count;  ///< [B * R * P]
 };
 
-/// ids [B, T] int64 on the CPU, or undefined. R = min(sampled, T) distinct positions a sequence, uniform, a function of seed
-/// alone (std::mt19937_64).
-TrainPlan plan_train(int64_t batch, int64_t tokens, const at::Tensor& ids, std::span<const Pattern> patterns, int64_t sampled,
-                     uint64_t seed);
+/// ids [B, T] int64 on the CPU, or undefined. R = min(sampled, T) distinct positions a sequence,
+/// uniform, a function of seed alone (std::mt19937_64).
+TrainPlan plan_train(int64_t batch, int64_t tokens, const at::Tensor& ids,
+                     std::span<const Pattern> patterns, int64_t sampled, uint64_t seed);
 
 }  // namespace headscope

@@ -6,56 +6,66 @@
 
 namespace headscope {
 
-// The three operators of TORCH_LIBRARY(headscope), callable from C++. Letters as in docs/math.md: B batch, T tokens,
-// H heads (Hq query heads, Hkv key-value heads), D head dimension, R sampled rows, G target groups.
-// Inputs are f64, f32, bf16 or f16 with any strides, read only, never part of autograd. Sums are f64 for f64 inputs and f32 otherwise.
-// Errors: c10::Error (a std::exception) naming the argument, its shape and what is wanted.
+// The three operators of TORCH_LIBRARY(headscope), callable from C++. Letters as in docs/math.md: B
+// batch, T tokens, H heads (Hq query heads, Hkv key-value heads), D head dimension, R sampled rows,
+// G target groups. Inputs are f64, f32, bf16 or f16 with any strides, read only, never part of
+// autograd. Sums are f64 for f64 inputs and f32 otherwise. Errors: c10::Error (a std::exception)
+// naming the argument, its shape and what is wanted.
 
 /// Adds one batch to the running second moment of every head's output, about a shift.
 ///
-///   G[h] += sum_n (z_n - c)(z_n - c)^T,   s[h] += sum_n (z_n - c),   n += N      with c = shift[h], n over kept (b, t)
+///   G[h] += sum_n (z_n - c)(z_n - c)^T,   s[h] += sum_n (z_n - c),   n += N      with c =
+///   shift[h], n over kept (b, t)
 ///
-/// gram  [H, D, D] f32 or f64, contiguous, both triangles written;  sum [H, D] of the same dtype;  count [1] i64
-/// z     [B, H, T, D];  shift [H, D], dtype of gram: any value near the mean keeps both PRs exact, zero gives G = sum z z^T
-/// keep  [B, T] bool: tokens to count (padding out); absent: all
-/// Cost: B T H D (D + 1) FLOP, reads z once. Nothing is written when B, T or H is 0.
-void accumulate_gram_(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z, const at::Tensor& shift,
+/// gram  [H, D, D] f32 or f64, contiguous, both triangles written;  sum [H, D] of the same dtype;
+/// count [1] i64 z     [B, H, T, D];  shift [H, D], dtype of gram: any value near the mean keeps
+/// both PRs exact, zero gives G = sum z z^T keep  [B, T] bool: tokens to count (padding out);
+/// absent: all Cost: B T H D (D + 1) FLOP, reads z once. Nothing is written when B, T or H is 0.
+void accumulate_gram_(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z,
+                      const at::Tensor& shift,
                       const std::optional<at::Tensor>& keep = std::nullopt);
 
 /// What the sampled query rows attend to, recomputed from q and k: never O(T^2).
 struct AttentionRows {
-  at::Tensor mass;         ///< [B, Hq, R, G] attention summed over the group's keys, 0..1
-  at::Tensor score;        ///< [B, Hq, R, G] log-mean-exp of the group's pre-softmax scores, nats; -inf: all masked or empty group
+  at::Tensor mass;   ///< [B, Hq, R, G] attention summed over the group's keys, 0..1
+  at::Tensor score;  ///< [B, Hq, R, G] log-mean-exp of the group's pre-softmax scores, nats; -inf:
+                     ///< all masked or empty group
   at::Tensor entropy;      ///< [B, Hq, R] of the row, nats
   at::Tensor max_logit;    ///< [B, Hq, R] largest pre-softmax score
-  at::Tensor log_sum_exp;  ///< [B, Hq, R] -inf: every key masked (the row's other figures are NaN), NaN: unused row
+  at::Tensor log_sum_exp;  ///< [B, Hq, R] -inf: every key masked (the row's other figures are NaN),
+                           ///< NaN: unused row
   at::Tensor first_mass;   ///< [B, Hq, R] attention on key 0
 };
 
 /// Recomputes softmax rows of sampled queries and sums them over groups of target keys.
 ///
-///   s_j = scale q_t . k_j + mask_tj  (j <= t if is_causal),  p = softmax(s),  mass_g = sum_{j in g} p_j
+///   s_j = scale q_t . k_j + mask_tj  (j <= t if is_causal),  p = softmax(s),  mass_g = sum_{j in
+///   g} p_j
 ///
-/// q [B, Hq, Tq, D], k [B, Hkv, Tk, D], Hq a multiple of Hkv: query head h reads key head h / (Hq / Hkv).
-/// rows    [B, R] i64 query positions, -1: unused
-/// targets [n] i64 key positions; offsets [B * R * groups + 1] i64: group g of row r of sequence b is
-///         targets[offsets[i] .. offsets[i + 1]), i = (b R + r) groups + g. Positions within a group are distinct.
-/// mask    broadcastable to [B, Hq, Tq, Tk]: bool (true: attend) or additive float; scale default 1 / sqrt(D).
-/// is_causal aligns at the top left as scaled_dot_product_attention does. Outputs are f32 (f64 for f64 inputs), contiguous.
-AttentionRows attention_mass(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows, const at::Tensor& targets,
-                             const at::Tensor& offsets, int64_t groups,
-                             const std::optional<at::Tensor>& mask = std::nullopt, bool is_causal = true,
-                             std::optional<double> scale = std::nullopt);
+/// q [B, Hq, Tq, D], k [B, Hkv, Tk, D], Hq a multiple of Hkv: query head h reads key head h / (Hq /
+/// Hkv). rows    [B, R] i64 query positions, -1: unused targets [n] i64 key positions; offsets [B *
+/// R * groups + 1] i64: group g of row r of sequence b is
+///         targets[offsets[i] .. offsets[i + 1]), i = (b R + r) groups + g. Positions within a
+///         group are distinct.
+/// mask    broadcastable to [B, Hq, Tq, Tk]: bool (true: attend) or additive float; scale default 1
+/// / sqrt(D). is_causal aligns at the top left as scaled_dot_product_attention does. Outputs are
+/// f32 (f64 for f64 inputs), contiguous.
+AttentionRows attention_mass(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows,
+                             const at::Tensor& targets, const at::Tensor& offsets, int64_t groups,
+                             const std::optional<at::Tensor>& mask = std::nullopt,
+                             bool is_causal = true, std::optional<double> scale = std::nullopt);
 
 /// Eigenvalues of symmetric matrices, ascending; solved in f64 whatever the input.
-/// matrices [..., n, n] f32 or f64, the lower triangle is read. Returns [..., n] f64. A matrix with NaN or Inf gives NaN
-/// eigenvalues and leaves the others alone.
+/// matrices [..., n, n] f32 or f64, the lower triangle is read. Returns [..., n] f64. A matrix with
+/// NaN or Inf gives NaN eigenvalues and leaves the others alone.
 at::Tensor symmetric_eigenvalues(const at::Tensor& matrices);
 
-/// Sampled rows of the attention output recomputed from q, k, v with the same conventions; what the self-check compares.
-/// v [B, Hkv, Tk, Dv]. Returns [B, Hq, R, Dv] (f32, f64 for f64); unused and fully masked rows are NaN.
-at::Tensor recompute_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& rows,
-                          const std::optional<at::Tensor>& mask = std::nullopt, bool is_causal = true,
-                          std::optional<double> scale = std::nullopt);
+/// Sampled rows of the attention output recomputed from q, k, v with the same conventions; what the
+/// self-check compares. v [B, Hkv, Tk, Dv]. Returns [B, Hq, R, Dv] (f32, f64 for f64); unused and
+/// fully masked rows are NaN.
+at::Tensor recompute_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const at::Tensor& rows,
+                          const std::optional<at::Tensor>& mask = std::nullopt,
+                          bool is_causal = true, std::optional<double> scale = std::nullopt);
 
 }  // namespace headscope

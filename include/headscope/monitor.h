@@ -21,40 +21,45 @@ class Module;
 
 namespace headscope {
 
-/// What the attention call did beyond q, k and v. Wrong or forgotten values are found by the self-check.
+/// What the attention call did beyond q, k and v. Wrong or forgotten values are found by the
+/// self-check.
 struct AttentionCall {
-  std::optional<at::Tensor> bias;   ///< mask or bias broadcastable to [B, Hq, T, T]: bool (true: attend) or additive
-  bool is_causal = true;            ///< keys after the query are masked (also beside a bias)
-  std::optional<double> scale;      ///< default 1 / sqrt(D)
-  double dropout = 0.0;             ///< of the attention weights in this call; > 0: no self-check
-  std::optional<at::Tensor> keep;   ///< [B, T] bool: tokens that count (false: padding)
+  std::optional<at::Tensor> bias =
+      {};  ///< mask or bias broadcastable to [B, Hq, T, T]: bool (true: attend) or additive
+  bool is_causal = true;             ///< keys after the query are masked (also beside a bias)
+  std::optional<double> scale = {};  ///< default 1 / sqrt(D)
+  double dropout = 0.0;              ///< of the attention weights in this call; > 0: no self-check
+  std::optional<at::Tensor> keep = {};  ///< [B, T] bool: tokens that count (false: padding)
 };
 
 /// What begin_step is told.
 struct StepInfo {
-  std::optional<int64_t> step;      ///< optimizer steps done so far; default: counts from 0 (or from the loaded state)
-  double tokens_seen = kNaN;        ///< before this step; NaN: integrals need IntegralAxis::kStep
+  std::optional<int64_t> step =
+      {};  ///< optimizer steps done so far; default: counts from 0 (or from the loaded state)
+  double tokens_seen = kNaN;  ///< before this step; NaN: integrals need IntegralAxis::kStep
 };
 
-/// Runs tokens [N, T] i64 through the user's model and returns logits [N, T, V] (or an undefined tensor: no ablation verdicts).
+/// Runs tokens [N, T] i64 through the user's model and returns logits [N, T, V] (or an undefined
+/// tensor: no ablation verdicts).
 using ForwardFunction = std::function<at::Tensor(const at::Tensor& tokens)>;
 
 /// How the probe may use the user's model. set_probe(torch::nn::Module&, ...) makes one.
 struct ProbeHost {
   ForwardFunction forward;
-  /// Puts the model into evaluation and returns a handle whose release puts everything back as it was.
+  /// Puts the model into evaluation and returns a handle whose release puts everything back as it
+  /// was.
   std::function<std::shared_ptr<void>()> enter_evaluation;
 };
 
 /// All that a run has come to, for reports and tests.
 struct RunReport {
   std::vector<CircuitReading> circuits;
-  std::vector<Event> events;                 ///< since attach or the loaded state's start, oldest first
+  std::vector<Event> events;  ///< since attach or the loaded state's start, oldest first
   std::vector<AblationReport> ablations;
   std::shared_ptr<const Snapshot> last_probe;
   std::shared_ptr<const Snapshot> last_train;
   Health health;
-  int64_t layers = 0;                        ///< distinct layers that have reported
+  int64_t layers = 0;  ///< distinct layers that have reported
 };
 
 /// State as named tensors (uint8), fit for torch::save beside the user's checkpoint.
@@ -69,7 +74,8 @@ class StepScope {
   StepScope(StepScope&& other) noexcept;
   StepScope& operator=(StepScope&&) = delete;
   ~StepScope();
-  /// Tells the token ids [B, T] of the forward that follows; needed for induction and duplicate-token on training text.
+  /// Tells the token ids [B, T] of the forward that follows; needed for induction and
+  /// duplicate-token on training text.
   void micro_batch(const at::Tensor& ids);
   /// The step's loss, for the record.
   void loss(double value);
@@ -82,14 +88,15 @@ class StepScope {
 
 /// Watches one model. Several may live in a process; taps belong to the monitor they call.
 ///
-/// Threads: begin_step, StepScope, set_probe, verify, state_dict and load_state_dict belong to the training thread;
-/// observe may be called from any thread; report may be called from any thread.
-/// After attach and set_probe nothing here throws: faults are caught, counted in Health::errors, logged once a kind, and
-/// that measurement pauses for a while and comes back.
+/// Threads: begin_step, StepScope, set_probe, verify, state_dict and load_state_dict belong to the
+/// training thread; observe may be called from any thread; report may be called from any thread.
+/// After attach and set_probe nothing here throws: faults are caught, counted in Health::errors,
+/// logged once a kind, and that measurement pauses for a while and comes back.
 class Monitor {
  public:
-  /// Attaches with the sinks that the options name. Throws std::invalid_argument on options that cannot be meant.
-  /// A run directory that cannot be written or a server that cannot start is logged and counted; the run goes on without.
+  /// Attaches with the sinks that the options name. Throws std::invalid_argument on options that
+  /// cannot be meant. A run directory that cannot be written or a server that cannot start is
+  /// logged and counted; the run goes on without.
   static std::shared_ptr<Monitor> attach(Options options);
   /// The same with given sinks only (no server, history or progress line): for tests and embedding.
   Monitor(Options options, std::vector<std::shared_ptr<Sink>> sinks);
@@ -104,18 +111,20 @@ class Monitor {
   /// Starts an optimizer step. Runs the probe first when one is due.
   [[nodiscard]] StepScope begin_step(const StepInfo& info);
 
-  /// The tap: one line in the attention layer, after its output is known and before heads are merged.
+  /// The tap: one line in the attention layer, after its output is known and before heads are
+  /// merged.
   ///
-  /// layer: global index from 0. q [B, Hq, T, D], k [B, Hkv, T, D], v [B, Hkv, T, Dv], z [B, Hq, T, Dv].
-  /// Returns z itself, except during the monitor's own verification passes, when chosen heads come back zeroed.
-  /// Reads its arguments before it returns. Idle cost: one relaxed load.
-  at::Tensor observe(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& z,
-                     const AttentionCall& call = {}) {
+  /// layer: global index from 0. q [B, Hq, T, D], k [B, Hkv, T, D], v [B, Hkv, T, Dv], z [B, Hq, T,
+  /// Dv]. Returns z itself, except during the monitor's own verification passes, when chosen heads
+  /// come back zeroed. Reads its arguments before it returns. Idle cost: one relaxed load.
+  at::Tensor observe(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const at::Tensor& z, const AttentionCall& call = {}) {
     if (mode_.load(std::memory_order_relaxed) == Mode::kIdle) return z;
     return observe_active(layer, q, k, v, z, call);
   }
 
-  /// Ablates every formed circuit that has a behavioural metric, now; waits for earlier measurements. Empty without a probe.
+  /// Ablates every formed circuit that has a behavioural metric, now; waits for earlier
+  /// measurements. Empty without a probe.
   std::vector<AblationReport> verify();
 
   /// Waits until all measurements so far are analysed (not until the sinks have them).
@@ -130,18 +139,20 @@ class Monitor {
   /// Throws std::runtime_error naming the difference when the state is of another configuration.
   void load_state_dict(const StateDict& state);
 
-  /// Finishes: analyses what is pending, gives the sinks up to `timeout_seconds`, stops the threads. Idempotent; the destructor calls it.
+  /// Finishes: analyses what is pending, gives the sinks up to `timeout_seconds`, stops the
+  /// threads. Idempotent; the destructor calls it.
   void close(double timeout_seconds = 5);
 
  private:
   friend class StepScope;
   enum class Mode : uint8_t { kIdle, kTrain, kProbe, kNullProbe, kAblate };
-  at::Tensor observe_active(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const at::Tensor& z, const AttentionCall& call);
+  at::Tensor observe_active(int64_t layer, const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v, const at::Tensor& z, const AttentionCall& call);
   void end_step();
 
   struct Impl;
-  Monitor(Options options, std::vector<std::shared_ptr<Sink>> sinks, std::shared_ptr<HealthCounters> health);
+  Monitor(Options options, std::vector<std::shared_ptr<Sink>> sinks,
+          std::shared_ptr<HealthCounters> health);
 
   std::atomic<Mode> mode_{Mode::kIdle};
   std::unique_ptr<Impl> impl_;

@@ -15,41 +15,46 @@
 
 namespace headscope {
 
-/// When the monitor measures. A fixed function of step and tokens, so that a resumed run measures the same steps.
+/// When the monitor measures. A fixed function of step and tokens, so that a resumed run measures
+/// the same steps.
 struct Schedule {
-  int64_t train_every = 10;         ///< the training batch itself, every k optimizer steps; 0: never
-  double probes_per_octave = 4;     ///< probes log-spaced in tokens: so many for each doubling; 0: no probes
-  int64_t longest_probe_gap = 1000; ///< optimizer steps after which a probe is due whatever the tokens say
-  int64_t shortest_probe_gap = 1;   ///< optimizer steps that must lie between two probes
+  int64_t train_every = 10;  ///< the training batch itself, every k optimizer steps; 0: never
+  double probes_per_octave =
+      4;  ///< probes log-spaced in tokens: so many for each doubling; 0: no probes
+  int64_t longest_probe_gap =
+      1000;  ///< optimizer steps after which a probe is due whatever the tokens say
+  int64_t shortest_probe_gap = 1;  ///< optimizer steps that must lie between two probes
 };
 
 /// How a Monitor is attached. All defaults are meant to be left on for a real run.
 struct Options {
   // Where results go.
-  std::string run_dir;              ///< history.sqlite and the endpoint file go here; empty: no history
-  std::string run_name;             ///< label of the run; default: last part of run_dir, else "run"
-  bool serve = true;                ///< /metrics over HTTP
+  std::string run_dir = {};   ///< history.sqlite and the endpoint file go here; empty: no history
+  std::string run_name = {};  ///< label of the run; default: last part of run_dir, else "run"
+  bool serve = true;          ///< /metrics over HTTP
   std::string host = "127.0.0.1";
-  int port = 9464;                  ///< taken: the next free one; 0: any
-  bool progress = false;            ///< a terminal progress line on stderr
-  int64_t total_steps = 0;          ///< for the progress line; 0: unknown
-  std::vector<std::shared_ptr<Sink>> sinks;      ///< further sinks of the user's
-  std::function<void(const Event&)> on_event;    ///< called on the sink thread; may throw (counted)
-  LogFunction log;                  ///< default: stderr, "[headscope] ..."
-  size_t sink_queue = 64;           ///< snapshots that may wait for the sinks; beyond: dropped and counted
+  int port = 9464;                                ///< taken: the next free one; 0: any
+  bool progress = false;                          ///< a terminal progress line on stderr
+  int64_t total_steps = 0;                        ///< for the progress line; 0: unknown
+  std::vector<std::shared_ptr<Sink>> sinks = {};  ///< further sinks of the user's
+  std::function<void(const Event&)> on_event =
+      {};                  ///< called on the sink thread; may throw (counted)
+  LogFunction log = {};    ///< default: stderr, "[headscope] ..."
+  size_t sink_queue = 64;  ///< snapshots that may wait for the sinks; beyond: dropped and counted
 
   // What is measured, and when.
-  bool measure = true;              ///< false: attached and idle (nothing is measured)
-  Schedule schedule;
-  int64_t sampled_rows = 16;        ///< query positions per training sequence, 1..16
-  uint64_t seed = 2026;             ///< of sampled positions, null draws and controls; never the host's generators
-  bool self_check = true;           ///< recompute sampled rows of z and compare
+  bool measure = true;  ///< false: attached and idle (nothing is measured)
+  Schedule schedule = {};
+  int64_t sampled_rows = 16;  ///< query positions per training sequence, 1..16
+  uint64_t seed =
+      2026;  ///< of sampled positions, null draws and controls; never the host's generators
+  bool self_check = true;  ///< recompute sampled rows of z and compare
 
   // What the figures mean.
-  IntegralDefinition integral;
-  CircuitRules rules;
-  ControlOptions controls;
-  VerdictRule verdict;
+  IntegralDefinition integral = {};
+  CircuitRules rules = {};
+  ControlOptions controls = {};
+  VerdictRule verdict = {};
 };
 
 }  // namespace headscope

@@ -11,7 +11,8 @@ std::shared_ptr<Monitor> Monitor::attach(Options options) {
   options = checked_options(std::move(options));
   const std::filesystem::path run_dir = std::filesystem::path(options.run_dir).lexically_normal();
   if (options.run_name.empty()) {
-    options.run_name = (run_dir.has_filename() ? run_dir : run_dir.parent_path()).filename().string();
+    options.run_name =
+        (run_dir.has_filename() ? run_dir : run_dir.parent_path()).filename().string();
     if (options.run_name.empty()) options.run_name = "run";
   }
   const RunFacts facts{{"run", options.run_name}};
@@ -22,7 +23,8 @@ std::shared_ptr<Monitor> Monitor::attach(Options options) {
   std::string url;
   if (!options.run_dir.empty()) {
     gate.guarded(Fault::kHistory, [&] {
-      sinks.push_back(open_history({.run_dir = options.run_dir, .facts = facts, .log = options.log}));
+      sinks.push_back(
+          open_history({.run_dir = options.run_dir, .facts = facts, .log = options.log}));
     });
   }
   if (options.serve) {
@@ -30,7 +32,8 @@ std::shared_ptr<Monitor> Monitor::attach(Options options) {
       ServerOptions server;
       server.host = options.host;
       server.port = options.port;
-      if (std::filesystem::is_directory(run_dir)) server.endpoint_file = (run_dir / "endpoint").string();
+      if (std::filesystem::is_directory(run_dir))
+        server.endpoint_file = (run_dir / "endpoint").string();
       server.facts = facts;
       server.health = [health] { return health->read(); };
       server.log = options.log;

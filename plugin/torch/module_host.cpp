@@ -8,13 +8,16 @@
 namespace headscope {
 namespace {
 
-/// Puts a module into evaluation; its release puts back every submodule's own mode and what a forward wrote into buffers.
+/// Puts a module into evaluation; its release puts back every submodule's own mode and what a
+/// forward wrote into buffers.
 class ModuleEvaluation {
  public:
   explicit ModuleEvaluation(torch::nn::Module& module) {
-    // Parents come before their children, and train() reaches down: restoring in this order ends right.
+    // Parents come before their children, and train() reaches down: restoring in this order ends
+    // right.
     modes_.emplace_back(&module, module.is_training());
-    for (const auto& part : module.modules(/*include_self=*/false)) modes_.emplace_back(part.get(), part->is_training());
+    for (const auto& part : module.modules(/*include_self=*/false))
+      modes_.emplace_back(part.get(), part->is_training());
     for (const at::Tensor& buffer : module.buffers(/*recurse=*/true)) {
       if (!buffer.defined() || buffer.is_inference()) continue;
       buffers_.push_back({buffer, buffer.detach().clone(), buffer._version()});
@@ -48,7 +51,9 @@ class ModuleEvaluation {
 
 void Monitor::set_probe(torch::nn::Module& model, ForwardFunction forward, ProbeOptions options) {
   set_probe(ProbeHost{std::move(forward),
-                      [&model]() -> std::shared_ptr<void> { return std::make_shared<ModuleEvaluation>(model); }},
+                      [&model]() -> std::shared_ptr<void> {
+                        return std::make_shared<ModuleEvaluation>(model);
+                      }},
             std::move(options));
 }
 

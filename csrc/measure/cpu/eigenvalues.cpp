@@ -10,8 +10,9 @@ at::Tensor symmetric_eigenvalues(const at::Tensor& matrices) {
   const int64_t n = matrices.size(-1);
   const auto out_sizes = matrices.sizes().slice(0, matrices.dim() - 1);
   if (matrices.numel() == 0) return at::empty(out_sizes, matrices.options().dtype(at::kDouble));
-  // LAPACK raises on NaN and may not end on Inf: such matrices are swapped for zeros and their result for NaN. Scaling by
-  // the largest entry keeps 1e300 and denormals inside what the solver can square.
+  // LAPACK raises on NaN and may not end on Inf: such matrices are swapped for zeros and their
+  // result for NaN. Scaling by the largest entry keeps 1e300 and denormals inside what the solver
+  // can square.
   at::Tensor work = matrices.to(at::kDouble).reshape({-1, n, n});
   const at::Tensor finite = work.isfinite().flatten(1).all(1);
   work = at::where(finite.view({-1, 1, 1}), work, at::zeros({}, work.options()));

@@ -10,15 +10,17 @@ namespace headscope::cpu {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
-void accumulate_gram_(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z, const at::Tensor& shift,
-                      const OptionalTensor& keep);
+void accumulate_gram_(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z,
+                      const at::Tensor& shift, const OptionalTensor& keep);
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_mass(
-    const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows, const at::Tensor& targets, const at::Tensor& offsets,
-    int64_t groups, const OptionalTensor& mask, bool is_causal, std::optional<double> scale);
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows, const at::Tensor& targets,
+    const at::Tensor& offsets, int64_t groups, const OptionalTensor& mask, bool is_causal,
+    std::optional<double> scale);
 
-at::Tensor recompute_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& rows,
-                          const OptionalTensor& mask, bool is_causal, std::optional<double> scale);
+at::Tensor recompute_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const at::Tensor& rows, const OptionalTensor& mask, bool is_causal,
+                          std::optional<double> scale);
 
 at::Tensor symmetric_eigenvalues(const at::Tensor& matrices);
 

@@ -1,0 +1,97 @@
+#include "csrc/probe/probe_plan.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+namespace headscope {
+namespace {
+
+struct Planned {
+  InductionBatch batch;
+  ProbePlan plan;
+};
+
+Planned make_plan(ControlPositions controls = ControlPositions::kMeasuredWithoutSpecial,
+                  int64_t context = 64) {
+  const ProbeOptions options = resolved({.vocab_size = 512,
+                                         .context = context,
+                                         .examples = 20,
+                                         .micro_batch = 8,
+                                         .controls = controls});
+  const InductionBatch batch = induction_batch({.examples = 20,
+                                                .context = context,
+                                                .token_low = options.token_low,
+                                                .token_high = options.token_high});
+  return {batch, plan_probe(batch.tokens, options)};
+}
+
+std::vector<int64_t> group(const ProbePlan& plan, int64_t example, int64_t index) {
+  const auto& chunk = plan.chunks[static_cast<size_t>(example / 8)];
+  const int64_t at = (example % 8) * plan.groups + index;
+  const int64_t begin = chunk.offsets[at].item<int64_t>(),
+                end = chunk.offsets[at + 1].item<int64_t>();
+  std::vector<int64_t> positions;
+  for (int64_t i = begin; i < end; ++i) positions.push_back(chunk.targets[i].item<int64_t>());
+  return positions;
+}
+
+using Positions = std::vector<int64_t>;
+
+TEST(ProbePlan, AsksForTheProtocolsTargets) {
+  const auto [batch, plan] = make_plan();
+  for (int64_t n = 0; n < 20; ++n) {
+    const int64_t a = batch.pair_position[static_cast<size_t>(n)];
+    EXPECT_EQ(group(plan, n, plan.target_group(0)), Positions({a + 1}));
+    EXPECT_EQ(group(plan, n, plan.target_group(1)), Positions({62}));
+    EXPECT_EQ(group(plan, n, plan.target_group(2)), Positions({a}));
+    EXPECT_EQ(group(plan, n, plan.target_group(3)), Positions({0}));
+    EXPECT_EQ(group(plan, n, plan.target_group(4)), Positions({63}));
+    EXPECT_EQ(group(plan, n, plan.target_group(5)), Positions({58, 59, 60, 61}));
+  }
+}
+
+TEST(ProbePlan, ControlsLeaveOutSpecialPositions) {
+  const auto [batch, plan] = make_plan();
+  for (int64_t n = 0; n < 20; ++n) {
+    const int64_t a = batch.pair_position[static_cast<size_t>(n)];
+    const Positions controls = group(plan, n, plan.control_group());
+    EXPECT_EQ(controls.size(), 64u - 1 - 6 - 2);
+    for (const int64_t special : {int64_t{0}, int64_t{58}, int64_t{63}, a, a + 1}) {
+      EXPECT_EQ(std::count(controls.begin(), controls.end(), special), 0) << special;
+    }
+  }
+}
+
+TEST(ProbePlan, ReferenceControlsAreTheFixedFifty) {
+  const auto [batch, plan] = make_plan(ControlPositions::kReference50);
+  EXPECT_EQ(group(plan, 3, plan.control_group()), reference_control_positions(64));
+}
+
+TEST(ProbePlan, PermutedPatternsShareTheColumnsOfEveryRowsTargets) {
+  const auto [batch, plan] = make_plan();
+  std::set<int64_t> columns;
+  for (int64_t c = 0; c < plan.candidate_sets; ++c)
+    columns.insert(group(plan, 0, plan.candidate_group(c)).at(0));
+  for (int64_t n = 0; n < 20; ++n) {
+    const int64_t a = batch.pair_position[static_cast<size_t>(n)];
+    EXPECT_TRUE(columns.contains(a) && columns.contains(a + 1));
+    EXPECT_EQ(group(plan, n, plan.candidate_group(plan.candidate[0][static_cast<size_t>(n)])),
+              Positions({a + 1}));
+  }
+  EXPECT_EQ(plan.candidate[1][0], -1);  // previous-token is no permuted pattern
+}
+
+TEST(ProbePlan, TargetsOfTheUsersOwnPatternAreCleaned) {
+  ProbeOptions options = resolved({.vocab_size = 64, .context = 16, .examples = 8});
+  options.patterns.push_back({.name = "mine", .targets = [](auto, int64_t query) {
+                                return std::vector<int64_t>{query + 3, 2, 2, -1};
+                              }});
+  const ProbePlan plan = plan_probe(random_tokens(8, 16, 0, 64, 1), options);
+  EXPECT_EQ(plan.target_count[6], std::vector<int64_t>(8, 1));
+}
+
+}  // namespace
+}  // namespace headscope
