@@ -168,7 +168,7 @@ void add_errors(const Health& health, FamilyBuilder& builder) {
 
 }  // namespace
 
-ExportState advance(const ExportState& state, std::shared_ptr<const Snapshot> snapshot) {
+ExportState state_after(const ExportState& state, std::shared_ptr<const Snapshot> snapshot) {
   ExportState next = state;
   (snapshot->source == Source::kTrain ? next.train : next.probe) = snapshot;
   if (!snapshot->circuits.empty()) next.circuits = snapshot;
@@ -244,7 +244,7 @@ std::string render_metrics(const Snapshot* snapshot, const Health& health, const
   if (snapshot != nullptr) {
     // Shares nothing: the caller's snapshot outlives the call.
     const std::shared_ptr<const Snapshot> borrowed(std::shared_ptr<const Snapshot>(), snapshot);
-    state = exporter::advance(state, borrowed);
+    state = exporter::state_after(state, borrowed);
   }
   return exporter::serialise(exporter::HealthMetrics(health, facts)) +
          exporter::serialise(exporter::RunMetrics(std::move(state)));

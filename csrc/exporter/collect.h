@@ -33,7 +33,7 @@ struct ExportState {
 };
 
 /// The state after one more snapshot.
-ExportState advance(const ExportState& state, std::shared_ptr<const Snapshot> snapshot);
+ExportState state_after(const ExportState& state, std::shared_ptr<const Snapshot> snapshot);
 
 /// Metrics of the run, heads, circuits and ablations. Heads beyond `max_head_series` are left out
 /// whole, lowest best selectivity first (ties: higher id first), and counted.

@@ -6,12 +6,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
 #include <mutex>
 #include <system_error>
+#include <thread>
 
 namespace headscope::exporter {
 namespace {
@@ -22,13 +24,20 @@ constexpr std::chrono::milliseconds kThreadStartLimit{500};
   throw std::system_error(error, std::generic_category(), what);
 }
 
-/// Says why an address cannot be listened on, which civetweb only writes to its log.
-void check_address(const std::string& address, int port) {
+sockaddr_in socket_address_of(const std::string& address, int port) {
   sockaddr_in socket_address{};
   socket_address.sin_family = AF_INET;
   socket_address.sin_port = htons(static_cast<uint16_t>(port));
+  if (inet_pton(AF_INET, address.c_str(), &socket_address.sin_addr) != 1) {
+    fail(EINVAL, "not an IPv4 address: " + address);
+  }
+  return socket_address;
+}
+
+/// Says why an address cannot be listened on, which civetweb only writes to its log.
+void check_address(const std::string& address, int port) {
   const std::string where = "cannot listen on " + address + ":" + std::to_string(port);
-  if (inet_pton(AF_INET, address.c_str(), &socket_address.sin_addr) != 1) fail(EINVAL, where);
+  const sockaddr_in socket_address = socket_address_of(address, port);
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) fail(errno, where);
   const int on = 1;
@@ -90,6 +99,38 @@ class SigpipeKeeper {
   int started_ = 0;
 };
 
+/// civetweb looks for the wish to stop only when its wait for connections ends, every two seconds:
+/// this connects until it is destroyed, so that the wait ends at once.
+class Waker {
+ public:
+  Waker(const std::string& address, int port)
+      : thread_([this, address, port] {
+          const SignalsBlocked blocked;
+          while (!stopped_) {
+            knock(address == "0.0.0.0" ? "127.0.0.1" : address, port);
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          }
+        }) {}
+  ~Waker() {
+    stopped_ = true;
+    thread_.join();
+  }
+  Waker(const Waker&) = delete;
+  Waker& operator=(const Waker&) = delete;
+
+ private:
+  static void knock(const std::string& address, int port) {
+    const sockaddr_in socket_address = socket_address_of(address, port);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return;
+    connect(fd, reinterpret_cast<const sockaddr*>(&socket_address), sizeof socket_address);
+    close(fd);
+  }
+
+  std::atomic<bool> stopped_ = false;
+  std::thread thread_;  // last: it uses the above
+};
+
 void write_response(mg_connection* connection, const HttpResponse& response, bool with_body) {
   std::string head = "HTTP/1.1 " + std::to_string(response.status) + " " +
                      mg_get_response_code_text(connection, response.status) +
@@ -106,6 +147,7 @@ void write_response(mg_connection* connection, const HttpResponse& response, boo
 }  // namespace
 
 struct HttpServer::Impl {
+  std::string address;
   HttpHandler handler;
   SigpipeKeeper sigpipe;
   mg_context* context = nullptr;
@@ -139,6 +181,7 @@ HttpServer::HttpServer(const Options& options, HttpHandler handler)
   static const unsigned kLibrary = mg_init_library(MG_FEATURES_DEFAULT);  // for the process
   static_cast<void>(kLibrary);
   check_address(options.address, options.port);
+  impl_->address = options.address;
   impl_->handler = std::move(handler);
   mg_callbacks callbacks{};
   callbacks.begin_request = &Impl::begin_request;
@@ -169,7 +212,9 @@ HttpServer::HttpServer(const Options& options, HttpHandler handler)
 
 HttpServer::~HttpServer() {
   // A forked child has the memory of this object, but none of the threads to be joined.
-  if (impl_->context != nullptr && getpid() == impl_->owner) mg_stop(impl_->context);
+  if (impl_->context == nullptr || getpid() != impl_->owner) return;
+  const Waker waker(impl_->address, port());
+  mg_stop(impl_->context);
 }
 
 int HttpServer::port() const {

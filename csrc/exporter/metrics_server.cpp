@@ -79,7 +79,7 @@ class Server : public MetricsServer {
   std::string name() const override { return "server"; }
 
   void publish(const std::shared_ptr<const Snapshot>& snapshot) override {
-    auto next = std::make_shared<const Exposition>(advance(current()->state(), snapshot));
+    auto next = std::make_shared<const Exposition>(state_after(current()->state(), snapshot));
     const std::lock_guard lock(mutex_);
     exposition_.swap(next);
   }

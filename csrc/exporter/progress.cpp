@@ -101,7 +101,9 @@ class ProgressLine : public Sink {
       heads_ = snapshot;
     }
     if (!snapshot->circuits.empty()) circuits_ = snapshot;
-    if (!std::isnan(snapshot->loss) || snapshot->source == Source::kTrain) loss_ = snapshot->loss;
+    // A training step without a loss, after others had one, has lost it.
+    const bool lost = snapshot->source == Source::kTrain && loss_;
+    if (!std::isnan(snapshot->loss) || lost) loss_ = snapshot->loss;
     const double now = clock_();
     rate_.update(snapshot->tokens, now);
     const bool events_shown = write_events(*snapshot);
@@ -145,7 +147,7 @@ class ProgressLine : public Sink {
   std::string line() const {
     std::string text = "step " + std::to_string(latest_->step);
     if (options_.total_steps > 0) text += "/" + std::to_string(options_.total_steps);
-    if (!std::isnan(loss_)) text += "  loss " + number(loss_, "%.4g");
+    if (loss_) text += "  loss " + number(*loss_, "%.4g");
     if (rate_.per_second()) text += "  " + with_magnitude(*rate_.per_second()) + " tokens/s";
     std::string separator = "  heads ";
     for (const TopHead& head : top_heads(*heads_)) {
@@ -168,7 +170,7 @@ class ProgressLine : public Sink {
   std::shared_ptr<const Snapshot> latest_;    // newest
   std::shared_ptr<const Snapshot> heads_;     // newest whose heads are shown
   std::shared_ptr<const Snapshot> circuits_;  // newest that speaks of circuits
-  double loss_ = kNaN;
+  std::optional<double> loss_;                // once told
   TokenRate rate_;
   std::optional<double> last_line_;  // when the line was written last
   bool stale_ = false;               // something came since

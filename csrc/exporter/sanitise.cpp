@@ -30,8 +30,11 @@ size_t printable_character(std::string_view text) {
   return overlong || surrogate || control || point > 0x10FFFF ? 0 : length;
 }
 
-bool is_word(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+/// Lower-case letters, digits and '_' only: capitals would break the naming rules that promtool
+/// checks.
+char name_character(char c) {
+  if (c >= 'A' && c <= 'Z') return static_cast<char>(c - 'A' + 'a');
+  return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ? c : '_';
 }
 
 }  // namespace
@@ -63,8 +66,7 @@ std::vector<std::string> sanitise_labels(const std::vector<std::string>& texts) 
 
 std::string sanitise_label_name(std::string_view text) {
   std::string name(text.substr(0, kMaxLabelBytes));
-  std::replace_if(
-      name.begin(), name.end(), [](char c) { return !is_word(c); }, '_');
+  std::transform(name.begin(), name.end(), name.begin(), name_character);
   const bool starts_badly = name.empty() || (name[0] >= '0' && name[0] <= '9');
   const bool reserved = name.starts_with("__") || name == "le" || name == "quantile" ||
                         name == "job" || name == "instance";

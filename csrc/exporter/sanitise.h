@@ -16,8 +16,8 @@ std::string sanitise_label(std::string_view text, size_t max_bytes = kMaxLabelBy
 /// share labels.
 std::vector<std::string> sanitise_labels(const std::vector<std::string>& texts);
 
-/// A label name: [a-zA-Z_][a-zA-Z0-9_]*, other bytes become '_'; never a name that Prometheus
-/// reserves.
+/// A label name in snake case: [a-z_][a-z0-9_]*, capitals become small, other bytes '_'; never a
+/// name that Prometheus reserves.
 std::string sanitise_label_name(std::string_view text);
 
 /// A value that still parses after the serialiser has rounded it to 16 digits: magnitudes near

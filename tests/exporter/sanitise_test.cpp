@@ -1,0 +1,166 @@
+#include "csrc/exporter/sanitise.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cfloat>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "headscope/sinks.h"
+#include "tests/support/promtool.h"
+#include "tests/support/sample_snapshot.h"
+
+namespace headscope::exporter {
+namespace {
+
+using headscope::testing::promtool_complaints;
+using headscope::testing::sample_snapshot;
+
+TEST(SanitiseLabel, KeepsPrintableUtf8) {
+  EXPECT_EQ(sanitise_label("previous-token \"x\" \xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80"),
+            "previous-token \"x\" \xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80");
+}
+
+TEST(SanitiseLabel, ReplacesControlCharacters) {
+  EXPECT_EQ(sanitise_label(std::string_view("a\0b\rc\nd\x7F"
+                                            "e\xC2\x85",
+                                            10)),
+            "a\uFFFDb\uFFFDc\uFFFDd\uFFFDe\uFFFD");
+}
+
+TEST(SanitiseLabel, ReplacesEveryByteThatIsNotUtf8) {
+  EXPECT_EQ(sanitise_label("\xFF"), "\uFFFD");                                // never occurs
+  EXPECT_EQ(sanitise_label("\xC0\xAF"), "\uFFFD\uFFFD");                      // overlong
+  EXPECT_EQ(sanitise_label("\xE0\x80\xAF"), "\uFFFD\uFFFD\uFFFD");            // overlong
+  EXPECT_EQ(sanitise_label("\xED\xA0\x80"), "\uFFFD\uFFFD\uFFFD");            // surrogate
+  EXPECT_EQ(sanitise_label("\xF4\x90\x80\x80"), "\uFFFD\uFFFD\uFFFD\uFFFD");  // beyond U+10FFFF
+  EXPECT_EQ(sanitise_label("\xE2\x82"), "\uFFFD\uFFFD");                      // truncated
+  EXPECT_EQ(sanitise_label("\xC3x"), "\uFFFDx");                              // no continuation
+}
+
+TEST(SanitiseLabel, CutsBetweenCharacters) {
+  EXPECT_EQ(sanitise_label(std::string(300, 'x')), std::string(253, 'x') + "...");
+  EXPECT_EQ(sanitise_label("aaaa\xE2\x82\xAC\xE2\x82\xAC", 9), "aaaa...");
+  EXPECT_EQ(sanitise_label(std::string(256, 'x')), std::string(256, 'x'));
+}
+
+TEST(SanitiseLabels, KeepsThemApart) {
+  const std::vector<std::string> expected = {"a\uFFFD", "a\uFFFD_2", "b", "a\uFFFD_3"};
+  EXPECT_EQ(sanitise_labels({"a\x01", "a\x02", "b", "a\xFF"}), expected);
+}
+
+TEST(SanitiseLabelName, GivesNamesThatPrometheusTakes) {
+  EXPECT_EQ(sanitise_label_name("run_id"), "run_id");
+  EXPECT_EQ(sanitise_label_name("Torch version"), "torch_version");
+  EXPECT_EQ(sanitise_label_name("9lives"), "fact_9lives");
+  EXPECT_EQ(sanitise_label_name("__name__"), "fact___name__");
+  EXPECT_EQ(sanitise_label_name("le"), "fact_le");
+  EXPECT_EQ(sanitise_label_name(""), "fact_");
+}
+
+TEST(Exposable, LeavesOrdinaryValuesAlone) {
+  for (const double value : {0.0, 1.5, -1e300, 5e-324, HUGE_VAL, -HUGE_VAL}) {
+    EXPECT_EQ(exposable(value), value);
+  }
+  EXPECT_TRUE(std::signbit(exposable(-0.0)));
+  EXPECT_TRUE(std::isnan(exposable(kNaN)));
+}
+
+TEST(Exposable, StaysFiniteWhenRoundedTo16Digits) {
+  for (const double value : {DBL_MAX, std::nextafter(DBL_MAX, 0.0), 1.797693134862315e308}) {
+    for (const double sign : {1.0, -1.0}) {
+      char text[40];
+      std::snprintf(text, sizeof text, "%.16g", exposable(sign * value));
+      EXPECT_TRUE(std::isfinite(std::strtod(text, nullptr))) << text;
+    }
+  }
+}
+
+TEST(SanitiseTerminal, LeavesNoCommands) {
+  EXPECT_EQ(sanitise_terminal("a\x1b[2Jb\xC3\xA9\n~"), "a?[2Jb???~");
+}
+
+TEST(EscapeHtml, LeavesNoMarkup) {
+  EXPECT_EQ(escape_html("<a href=\"x\">'&"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;");
+}
+
+std::string random_bytes(std::mt19937& random) {
+  std::string bytes(random() % 40, '\0');
+  for (char& c : bytes) c = static_cast<char>(random());
+  return bytes;
+}
+
+double random_double(std::mt19937& random) {
+  const uint64_t bits = (static_cast<uint64_t>(random()) << 32) | random();
+  return std::bit_cast<double>(bits);
+}
+
+// Every string and every double of a snapshot comes from users and models.
+TEST(Hostile, ThousandRandomLabelsAndValuesStillParse) {
+  HEADSCOPE_NEED_PROMTOOL();
+  std::mt19937 random(7);
+  RunFacts facts;
+  for (int i = 0; i < 50; ++i) facts[random_bytes(random)] = random_bytes(random);
+  headscope::testing::SampleShape shape;
+  for (std::string& pattern : shape.patterns) pattern = random_bytes(random);
+  for (int i = 0; i < 200; ++i) shape.patterns.push_back(random_bytes(random));
+  Snapshot snapshot = sample_snapshot(600, Source::kProbe, shape);
+  snapshot.dtype = random_bytes(random);
+  snapshot.integral_axis = random_bytes(random);
+  snapshot.controls = random_bytes(random);
+  for (HeadReading& head : snapshot.heads) {
+    head.participation_ratio = random_double(random);
+    for (PatternReading& pattern : head.patterns) {
+      pattern = {random_double(random), random_double(random), random_double(random), 0, 0, 0};
+    }
+  }
+  for (int i = 0; i < 400; ++i) {
+    snapshot.health.errors[random_bytes(random)] = random();
+    snapshot.events.push_back(snapshot.events.front());
+    snapshot.events.back().kind = random_bytes(random);
+    snapshot.ablations.push_back(snapshot.ablations.front());
+    snapshot.ablations.back().metric = random_bytes(random);
+    snapshot.ablations.back().effect = random_double(random);
+  }
+  EXPECT_EQ(promtool_complaints(render_metrics(&snapshot, snapshot.health, facts)), "");
+}
+
+TEST(Hostile, TheLargestDoubleStillParses) {
+  HEADSCOPE_NEED_PROMTOOL();
+  Snapshot snapshot = sample_snapshot();
+  snapshot.loss = DBL_MAX;
+  snapshot.heads[0].output_norm = -DBL_MAX;
+  snapshot.heads[0].max_logit = HUGE_VAL;
+  EXPECT_EQ(promtool_complaints(render_metrics(&snapshot, {}, {})), "");
+}
+
+// promtool does not look for series that occur twice; Prometheus drops them.
+TEST(Hostile, NoSeriesOccursTwice) {
+  headscope::testing::SampleShape shape;
+  shape.patterns = {"a\x01", "a\x02", "a\xFF"};
+  Snapshot snapshot = sample_snapshot(600, Source::kProbe, shape);
+  snapshot.heads.push_back(snapshot.heads.front());
+  snapshot.health.errors = {{"k\x01", 1}, {"k\x02", 2}};
+  for (const char* kind : {"e\x01", "e\x02"}) {
+    snapshot.events.push_back(snapshot.events.front());
+    snapshot.events.back().kind = kind;
+    snapshot.ablations.push_back(snapshot.ablations.front());
+    snapshot.ablations.back().metric = kind;
+  }
+  std::istringstream lines(
+      render_metrics(&snapshot, snapshot.health, {{"x y", "1"}, {"x_y", "2"}}));
+  std::set<std::string> seen;
+  for (std::string line; std::getline(lines, line);) {
+    if (line[0] == '#') continue;
+    EXPECT_TRUE(seen.insert(line.substr(0, line.rfind(' '))).second) << line;
+  }
+  EXPECT_GT(seen.size(), 100u);
+}
+
+}  // namespace
+}  // namespace headscope::exporter
