@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
@@ -18,14 +19,14 @@ constexpr int64_t kShortestPeriod = 8;
 }  // namespace
 
 std::string read_text(const std::string& path) {
+  const auto refuse = [&path](const std::string& cause) {
+    throw std::invalid_argument("--corpus '" + path + "' cannot be read (" + cause +
+                                "): give a text file");
+  };
+  if (std::filesystem::is_directory(path)) refuse("it is a folder");
   std::ifstream file(path, std::ios::binary);
-  if (!file)
-    throw std::invalid_argument("--corpus '" + path + "' cannot be read: " + std::strerror(errno));
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  // A folder opens without error and fails at the first read.
-  if (file.bad() || (text.empty() && errno == EISDIR))
-    throw std::invalid_argument("--corpus '" + path + "' cannot be read: " + std::strerror(errno));
-  return text;
+  if (!file) refuse(std::strerror(errno));
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
 Corpus make_corpus(const std::string& text, const std::string& name, int64_t context,

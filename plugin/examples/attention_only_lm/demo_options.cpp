@@ -5,7 +5,6 @@
 #include <cmath>
 #include <ctime>
 #include <iostream>
-#include <map>
 #include <stdexcept>
 #include <thread>
 
@@ -45,6 +44,13 @@ void check(const DemoOptions& options) {
   at_least("--threads", options.threads, 1);
 }
 
+MonitorMode monitor_mode(const std::string& value) {
+  if (value == "on") return MonitorMode::kOn;
+  if (value == "idle") return MonitorMode::kIdle;
+  if (value == "off") return MonitorMode::kOff;
+  refuse("--monitor '" + value + "' is not known", "give on, idle or off");
+}
+
 void set_listen(const std::string& value, DemoOptions& options) {
   const std::string fix = "give HOST:PORT, e.g. 127.0.0.1:9464 (port 0: any free one)";
   const size_t colon = value.rfind(':');
@@ -74,6 +80,7 @@ std::optional<DemoOptions> parse_options(int argc, const char* const* argv, int&
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   options.threads = std::clamp(cores, 1, 2);
   std::string listen = "127.0.0.1:9464";
+  std::string monitor = "on";
 
   CLI::App app(
       "Trains a small attention-only transformer on text while headscope watches its heads form "
@@ -94,12 +101,9 @@ std::optional<DemoOptions> parse_options(int argc, const char* const* argv, int&
   app.add_option("--corpus", options.corpus, "Text to train on (default: tinyshakespeare)");
   app.add_option("--threads", options.threads, "Threads of torch's operators")
       ->capture_default_str();
-  const std::map<std::string, MonitorMode> modes{
-      {"on", MonitorMode::kOn}, {"idle", MonitorMode::kIdle}, {"off", MonitorMode::kOff}};
-  app.add_option("--monitor", options.monitor,
+  app.add_option("--monitor", monitor,
                  "on: measure; idle: attached, nothing measured; off: not attached")
-      ->transform(CLI::CheckedTransformer(modes).description("{on,idle,off}"))
-      ->default_str("on");
+      ->capture_default_str();
   app.add_option("--listen", listen, "HOST:PORT of /metrics; port 0: any free one")
       ->capture_default_str();
   app.add_option("--run-dir", options.run_dir,
@@ -112,6 +116,7 @@ std::optional<DemoOptions> parse_options(int argc, const char* const* argv, int&
                "Test hook: leave the position bias out of the tap");
   try {
     app.parse(argc, argv);
+    options.monitor = monitor_mode(monitor);
     set_listen(listen, options);
     check(options);
   } catch (const CLI::ParseError& error) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <string_view>
 
 namespace headscope::demo {
@@ -60,12 +61,14 @@ void append_stage(std::string& text, const DemoOutcome& outcome, const CircuitRe
 
 void append_lead(std::string& text, const char* precursor, int64_t step, int64_t formed) {
   if (step < 0) {
-    append(text, "    %-32s never\n", precursor);
+    append(text, "      %-32s never\n", precursor);
     return;
   }
-  const auto lead = static_cast<double>(formed - step);
-  append(text, "    %-32s step %6lld, %+5.0f steps (%.0f %% of the way)\n", precursor,
-         static_cast<long long>(step), lead, 100.0 * lead / static_cast<double>(formed));
+  const int64_t lead = formed - step;
+  append(text, "      %-32s step %6lld, %lld steps %s (%.0f %% of the way)\n", precursor,
+         static_cast<long long>(step), static_cast<long long>(std::abs(lead)),
+         lead >= 0 ? "ahead" : "behind",
+         100.0 * static_cast<double>(std::abs(lead)) / static_cast<double>(formed));
 }
 
 /// First step at which one of the circuit's heads was called specialising, or -1.
@@ -84,10 +87,10 @@ void append_circuit(std::string& text, const DemoOutcome& outcome, const Circuit
   append_stage(text, outcome, circuit, "formed", circuit.formed_step, circuit.formed_tokens);
   append_stage(text, outcome, circuit, "verified", circuit.verified_step, circuit.verified_tokens);
   if (circuit.formed_step <= 0) return;
-  append(text, "    ahead of `formed`:\n");
-  append_lead(text, "  match margin beat its null", circuit.margin_step, circuit.formed_step);
-  append_lead(text, "  attention mass beat its null", circuit.mass_step, circuit.formed_step);
-  append_lead(text, "  PR excess of one of its heads", specialising_step(outcome.run, circuit),
+  append(text, "    precursors, against `formed`:\n");
+  append_lead(text, "match margin beat its null", circuit.margin_step, circuit.formed_step);
+  append_lead(text, "attention mass beat its null", circuit.mass_step, circuit.formed_step);
+  append_lead(text, "PR excess of one of its heads", specialising_step(outcome.run, circuit),
               circuit.formed_step);
 }
 
@@ -112,7 +115,8 @@ void append_ablation(std::string& text, const AblationReport& report) {
     text += "  no control sets";
   } else {
     const auto [low, high] = std::minmax_element(controls.begin(), controls.end());
-    append(text, "  %zu sets, %+.2f to %+.2f", controls.size(), *low, *high);
+    append(text, "  %zu %s, %+.2f to %+.2f", controls.size(), controls.size() == 1 ? "set" : "sets",
+           *low, *high);
   }
   append(text, "  %s\n", report.gate ? to_string(report.verdict) : "(beside)");
   if (report.gate && !report.reason.empty()) append(text, "    %s\n", report.reason.c_str());
