@@ -48,6 +48,10 @@ IntegralAxis integral_axis_from_string(const std::string& name) {
                               "'; choose ln_tokens, ln_tokens_clamped_1b or step");
 }
 
+bool on_axis(const IntegralDefinition& definition, const TrajectoryPoint& point) {
+  return !std::isnan(axis_value(definition, point));
+}
+
 Trajectory::Trajectory(IntegralDefinition definition) : definition_(definition) {
   if (!(definition.floor_tokens > 0) || !std::isfinite(definition.floor_tokens))
     throw std::invalid_argument("floor_tokens is " + std::to_string(definition.floor_tokens) +

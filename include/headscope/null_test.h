@@ -32,8 +32,8 @@ struct NullTestResult {
   double p_value = 1;     ///< family-wise, of max_z: (1 + draws that reach it) / (1 + draws)
   double critical_z = 0;  ///< the value max_z must reach: the floor(alpha (draws + 1))-th largest
                           ///< draw, or the largest draw where alpha is below what the draws resolve
-  int64_t draws = 0;  ///< null draws made; fewer than asked when the answer was already clear
-  double alpha = 0;   ///< the level it was run at
+  int64_t draws = 0;      ///< null draws made; fewer than asked when the answer was already clear
+  double alpha = 0;       ///< the level it was run at
   bool significant = false;  ///< p_value <= alpha
   std::vector<bool> beats;   ///< [heads] z >= critical_z and significant
 };

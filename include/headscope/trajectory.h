@@ -40,6 +40,9 @@ struct TrajectoryPoint {
   double participation_ratio = kNaN;
 };
 
+/// Whether a reading has a place on the axis.
+bool on_axis(const IntegralDefinition& definition, const TrajectoryPoint& point);
+
 /// Features of a trajectory (protocol section 4).
 struct TrajectoryFeatures {
   double integral = 0;

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace headscope::cli {
+
+/// What each command was asked; each function returns the text to print. All throw InputError,
+/// std::invalid_argument or std::runtime_error on input that cannot be used.
+struct RankArguments {
+  std::string file;  ///< "-": standard input
+  std::string axis = "ln_tokens";
+  double floor_tokens = 1;
+  std::optional<int64_t> top;
+  std::string source = "probe";
+};
+std::string rank(const RankArguments& arguments);
+
+struct ReplayArguments {
+  std::string file;
+  std::optional<int64_t> context;
+  std::string rules = "headscope";
+  std::string pattern = "induction";  ///< of files without the column
+  std::string source = "probe";
+};
+std::string replay(const ReplayArguments& arguments);
+
+struct HistoryArguments {
+  std::string run_dir;
+  bool json = false;
+  std::string source = "probe";  ///< "all": no choice
+};
+std::string history(const HistoryArguments& arguments);
+
+}  // namespace headscope::cli

@@ -1,0 +1,131 @@
+#include <charconv>
+#include <cmath>
+
+#include "headscope/sinks.h"
+#include "plugin/cli/commands.h"
+#include "plugin/cli/csv.h"
+#include "plugin/cli/json_text.h"
+
+namespace headscope::cli {
+namespace {
+
+/// One line of the table: a head's reading on one pattern, or a head without patterns.
+struct Line {
+  const Snapshot& snapshot;
+  const HeadReading& head;
+  const std::string& pattern;
+  const PatternReading& figures;
+};
+
+template <typename Use>
+void for_each_line(const RunHistory& run, const std::string& source, const Use& use) {
+  static const std::string kNoPattern;
+  static const PatternReading kNoFigures;
+  for (const auto& snapshot : run.snapshots) {
+    if (source != "all" && source != to_string(snapshot->source)) continue;
+    for (const auto& head : snapshot->heads) {
+      if (head.patterns.empty()) use(Line{*snapshot, head, kNoPattern, kNoFigures});
+      for (size_t p = 0; p < head.patterns.size(); ++p) {
+        const bool named = p < snapshot->patterns.size();
+        use(Line{*snapshot, head, named ? snapshot->patterns[p] : kNoPattern, head.patterns[p]});
+      }
+    }
+  }
+}
+
+std::string quoted(const std::string& text) {
+  if (text.find_first_of(",\"\r\n#") == std::string::npos) return text;
+  std::string result = "\"";
+  for (const char c : text) result += c == '"' ? "\"\"" : std::string(1, c == '\n' ? ' ' : c);
+  return result + "\"";
+}
+
+/// The shortest text that reads back the same; nothing for NaN.
+std::string field(double value) {
+  if (std::isnan(value)) return {};
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+std::string as_csv(const RunHistory& run, const std::string& source) {
+  std::string text =
+      "step,tokens,source,context,layer,head,pattern,selectivity,mass,margin,margin_z,mass_z,"
+      "participation_ratio,pr_integral\n";
+  for_each_line(run, source, [&](const Line& line) {
+    text += std::to_string(line.snapshot.step) + ',' + field(line.snapshot.tokens) + ',' +
+            to_string(line.snapshot.source) + ',' + std::to_string(line.snapshot.context) + ',' +
+            std::to_string(line.head.id.layer) + ',' + std::to_string(line.head.id.head) + ',' +
+            quoted(line.pattern);
+    for (const double value :
+         {line.figures.selectivity, line.figures.mass, line.figures.margin, line.figures.margin_z,
+          line.figures.mass_z, line.head.participation_ratio, line.head.pr_integral})
+      text += ',' + field(value);
+    text += '\n';
+  });
+  return text;
+}
+
+ordered_json ablation_to_json(const AblationReport& report) {
+  ordered_json heads = ordered_json::array();
+  for (const HeadId id : report.heads) heads.push_back(ordered_json::array({id.layer, id.head}));
+  return {{"pattern", report.pattern},
+          {"metric", report.metric},
+          {"gate", report.gate},
+          {"step", report.step},
+          {"heads", heads},
+          {"baseline_loss", report.baseline_loss},
+          {"ablated_loss", report.ablated_loss},
+          {"effect", report.effect},
+          {"control_effects", report.control_effects},
+          {"control_mean", report.control_mean},
+          {"difference_low", report.difference_low},
+          {"difference_high", report.difference_high},
+          {"upper_bound_effect", report.upper_bound_effect},
+          {"attainable_p", report.attainable_p},
+          {"examples", report.examples},
+          {"verdict", to_string(report.verdict)},
+          {"reason", report.reason}};
+}
+
+std::string as_json(const RunHistory& run, const std::string& source) {
+  ordered_json answer;
+  answer["facts"] = run.facts;
+  answer["readings"] = ordered_json::array();
+  for_each_line(run, source, [&](const Line& line) {
+    answer["readings"].push_back({{"step", line.snapshot.step},
+                                  {"tokens", line.snapshot.tokens},
+                                  {"source", to_string(line.snapshot.source)},
+                                  {"context", line.snapshot.context},
+                                  {"layer", line.head.id.layer},
+                                  {"head", line.head.id.head},
+                                  {"pattern", line.pattern},
+                                  {"selectivity", line.figures.selectivity},
+                                  {"mass", line.figures.mass},
+                                  {"margin", line.figures.margin},
+                                  {"margin_z", line.figures.margin_z},
+                                  {"mass_z", line.figures.mass_z},
+                                  {"participation_ratio", line.head.participation_ratio},
+                                  {"pr_integral", line.head.pr_integral}});
+  });
+  answer["events"] = ordered_json::array();
+  answer["ablations"] = ordered_json::array();
+  answer["circuits"] = ordered_json::array();
+  for (const auto& snapshot : run.snapshots) {
+    for (const auto& event : snapshot->events) answer["events"].push_back(to_json(event));
+    for (const auto& report : snapshot->ablations)
+      answer["ablations"].push_back(ablation_to_json(report));
+    if (snapshot->circuits.empty()) continue;
+    answer["circuits"] = ordered_json::array();  // as of the last snapshot that has them
+    for (const auto& circuit : snapshot->circuits) answer["circuits"].push_back(to_json(circuit));
+  }
+  return to_text(answer);
+}
+
+}  // namespace
+
+std::string history(const HistoryArguments& arguments) {
+  const RunHistory run = read_history(arguments.run_dir);
+  return arguments.json ? as_json(run, arguments.source) : as_csv(run, arguments.source);
+}
+
+}  // namespace headscope::cli

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <fstream>
+#include <istream>
+#include <string>
+
+#include "plugin/cli/csv.h"
+
+namespace headscope::cli {
+
+/// A file opened for reading, or standard input for "-". Throws InputError naming the file and the
+/// cause.
+class Input {
+ public:
+  explicit Input(const std::string& file);
+  std::istream& stream();
+  const std::string& name() const { return name_; }
+
+ private:
+  std::ifstream file_;
+  std::string name_;
+};
+
+/// Whether a row is of the source that was asked for; files without a `source` column have one
+/// source only.
+class SourceFilter {
+ public:
+  SourceFilter(const CsvReader& csv, const std::string& source)
+      : column_(csv.find("source")), source_(source) {}
+  bool admits(const CsvReader& csv) const {
+    return !column_ || source_ == "all" || csv.text(*column_) == source_;
+  }
+
+ private:
+  std::optional<size_t> column_;
+  std::string source_;
+};
+
+}  // namespace headscope::cli

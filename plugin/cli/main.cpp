@@ -1,0 +1,133 @@
+// headscope rank | replay | history: recorded trajectories and run histories, without torch.
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <string>
+
+#include "headscope/version.h"
+#include "plugin/cli/commands.h"
+
+namespace headscope::cli {
+namespace {
+
+constexpr int kOutputFailed = 1;
+constexpr int kBadInput = 2;
+
+/// Writes all of `text` to standard output; a closed pipe or a full disk is an error, never
+/// silence.
+int print(const std::string& text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (written && std::fflush(stdout) == 0) return 0;
+  std::fprintf(stderr, "headscope: writing the output failed: %s\n", std::strerror(errno));
+  return kOutputFailed;
+}
+
+const auto kSources = CLI::IsMember({"probe", "train", "all"});
+
+void add_rank(CLI::App& app, RankArguments& arguments) {
+  auto* command =
+      app.add_subcommand("rank", "Rank heads by the integral of their participation ratio");
+  command
+      ->add_option(
+          "file", arguments.file,
+          "CSV with columns layer, head, step, tokens (a count), participation_ratio; '-': "
+          "standard input")
+      ->required();
+  command
+      ->add_option("--axis", arguments.axis,
+                   "ln_tokens, ln_tokens_clamped_1b (the reference code) or step")
+      ->check(CLI::IsMember({"ln_tokens", "ln_tokens_clamped_1b", "step"}))
+      ->capture_default_str();
+  command
+      ->add_option("--floor-tokens", arguments.floor_tokens, "Least tokens on the axis ln_tokens")
+      ->capture_default_str();
+  command->add_option("--top", arguments.top, "Print this many heads only")
+      ->check(CLI::Range(int64_t{1}, INT64_MAX));
+  command->add_option("--source", arguments.source, "Rows to use where there is a column source")
+      ->check(kSources)
+      ->capture_default_str();
+  command->footer(
+      "Example:\n  headscope history runs/a > a.csv\n"
+      "  headscope rank --axis ln_tokens a.csv");
+}
+
+void add_replay(CLI::App& app, ReplayArguments& arguments) {
+  auto* command = app.add_subcommand(
+      "replay", "Run a recorded selectivity trajectory through the states of a circuit");
+  command
+      ->add_option(
+          "file", arguments.file,
+          "CSV with columns step, layer, head, selectivity and optionally tokens, pattern, "
+          "mass, margin, participation_ratio, phase, context, source; '-': standard input")
+      ->required();
+  command
+      ->add_option("--context", arguments.context,
+                   "Tokens of a probe row, default 256 or the column context")
+      ->check(CLI::Range(int64_t{2}, int64_t{INT32_MAX}));
+  command->add_option("--rules", arguments.rules, "headscope, or the paper's own: reference")
+      ->check(CLI::IsMember({"headscope", "reference"}))
+      ->capture_default_str();
+  command->add_option("--pattern", arguments.pattern, "Pattern of a file without that column")
+      ->capture_default_str();
+  command->add_option("--source", arguments.source, "Rows to use where there is a column source")
+      ->check(kSources)
+      ->capture_default_str();
+  command->footer(
+      "Example:\n  headscope replay --context 64 a.csv\n"
+      "  headscope replay --rules reference a.csv");
+}
+
+void add_history(CLI::App& app, HistoryArguments& arguments) {
+  auto* command = app.add_subcommand("history", "Print the readings of a run directory");
+  command->add_option("run_dir", arguments.run_dir, "The monitor's run directory")->required();
+  bool csv = false;
+  auto* as_json =
+      command->add_flag("--json", arguments.json, "Readings, events and ablations as JSON");
+  command->add_flag("--csv", csv, "Readings as CSV for rank and replay (the default)")
+      ->excludes(as_json);
+  command->add_option("--source", arguments.source, "Readings of the probe, of training, or all")
+      ->check(kSources)
+      ->capture_default_str();
+  command->footer("Example:\n  headscope history runs/a | headscope replay -");
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("headscope: watch attention heads form circuits", "headscope");
+  app.set_version_flag("--version", "headscope " HEADSCOPE_VERSION);
+  app.require_subcommand(1);
+  app.footer("headscope COMMAND --help shows examples. docs/cli.md has the formats.");
+  RankArguments rank_arguments;
+  ReplayArguments replay_arguments;
+  HistoryArguments history_arguments;
+  add_rank(app, rank_arguments);
+  add_replay(app, replay_arguments);
+  add_history(app, history_arguments);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (app.exit(error) != 0) return kBadInput;
+    return print("");  // help and version went to standard output
+  }
+  try {
+    if (app.got_subcommand("rank")) return print(rank(rank_arguments));
+    if (app.got_subcommand("replay")) return print(replay(replay_arguments));
+    return print(history(history_arguments));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "headscope: %s\n", error.what());
+    return kBadInput;
+  }
+}
+
+}  // namespace
+}  // namespace headscope::cli
+
+int main(int argc, char** argv) {
+  // A reader that went away is reported by the failed write.
+  std::signal(SIGPIPE, SIG_IGN);
+  return headscope::cli::run(argc, argv);
+}
