@@ -214,7 +214,7 @@ command_setup() {
 
 command_demo() {
   prepare
-  build_targets "$BUILD" attention_only_lm
+  build_targets "$BUILD" attention_only_lm headscope_cli
   export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-PASSIVE}
   exec "$BUILD/bin/attention_only_lm" "$@"
 }
