@@ -40,6 +40,23 @@ std::string name_of(const HeadId& id) {
   return std::to_string(id.layer) + "." + std::to_string(id.head);
 }
 
+/// The figures that a change of state turns on; of an unknown kind the first few.
+std::vector<std::string> figures_to_show(const Event& event) {
+  std::vector<std::string> wanted = {"selectivity", "threshold", "mass"};
+  if (event.kind == "emerging") wanted = {"margin_z", "critical_z", "selectivity", "mass"};
+  if (event.figures.contains("effect")) wanted = {"effect", "control_mean", "controls"};
+  const auto missing = [&](const std::string& name) {
+    const auto found = event.figures.find(name);
+    return found == event.figures.end() || std::isnan(found->second);
+  };
+  std::erase_if(wanted, missing);
+  if (!wanted.empty()) return wanted;
+  for (const auto& [name, value] : event.figures) {
+    if (!missing(name) && wanted.size() < kEventFigures) wanted.push_back(name);
+  }
+  return wanted;
+}
+
 struct TopHead {
   HeadId id;
   double selectivity;
@@ -189,11 +206,10 @@ std::string event_line(const Event& event) {
     text += " and " + std::to_string(event.heads.size() - kEventHeads) + " more";
   }
   size_t shown = 0;
-  for (const auto& [name, value] : event.figures) {
-    if (std::isnan(value) || shown == kEventFigures) continue;
+  for (const std::string& name : figures_to_show(event)) {
     std::string words = name;
     std::replace(words.begin(), words.end(), '_', ' ');
-    text += (shown++ == 0 ? " (" : ", ") + words + " " + number(value);
+    text += (shown++ == 0 ? " (" : ", ") + words + " " + number(event.figures.at(name));
   }
   if (shown > 0) text += ")";
   return sanitise_terminal(text);

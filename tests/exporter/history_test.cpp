@@ -221,6 +221,9 @@ TEST(History, AFinishedHistoryIsOneFile) {
     names.push_back(entry.path().filename());
   }
   EXPECT_THAT(names, ElementsAre("history.sqlite"));
+  // In the other mode, a read-only medium could not open it.
+  Database database(directory.file("history.sqlite"), Database::Mode::kReadOnly);
+  EXPECT_EQ(database.text_of("PRAGMA journal_mode"), "delete");
 }
 
 TEST(History, ClosingLeavesAReaderAlone) {

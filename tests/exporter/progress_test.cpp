@@ -192,12 +192,32 @@ TEST(Progress, ALossThatBecameNaNIsShown) {
   EXPECT_THAT(screen.text(), HasSubstr("step 2  loss nan"));
 }
 
-TEST(Progress, EventLineBoundsHeadsAndFigures) {
+TEST(EventLine, BoundsHeadsAndUnknownFigures) {
   Event event = headscope::testing::sample_event(7);
   event.heads = {{0, 0}, {0, 1}, {0, 2}, {0, 3}, {0, 4}, {0, 5}};
-  event.figures = {{"a", 1}, {"b_c", 2}, {"c", 3}, {"d", 4}, {"e", 5}};
+  event.figures = {{"a", kNaN}, {"b_c", 2}, {"c", 3}, {"d", 4}, {"e", 5}, {"f", 6}};
   EXPECT_EQ(event_line(event),
-            "step 7  induction formed: heads 0.0, 0.1, 0.2, 0.3 and 2 more (a 1, b c 2, c 3, d 4)");
+            "step 7  induction formed: heads 0.0, 0.1, 0.2, 0.3 and 2 more (b c 2, c 3, d 4, e 5)");
+}
+
+TEST(EventLine, ShowsWhatEmergingRestsOn) {
+  Event event = headscope::testing::sample_event(625);
+  event.kind = "emerging";
+  event.heads = {{1, 4}};
+  event.figures = {{"alpha", 1e-3}, {"critical_z", 3.7}, {"margin_z", 4.1}, {"selectivity", 2.5}};
+  EXPECT_EQ(
+      event_line(event),
+      "step 625  induction emerging: head 1.4 (margin z 4.1, critical z 3.7, selectivity 2.5)");
+}
+
+TEST(EventLine, ShowsWhatAVerdictRestsOn) {
+  Event event = headscope::testing::sample_event(700);
+  event.kind = "verified";
+  event.figures = {
+      {"effect", 2.75}, {"control_mean", 0.125}, {"controls", 19}, {"baseline_loss", 1}};
+  EXPECT_EQ(event_line(event),
+            "step 700  induction verified: heads 1.4, 1.6 (effect 2.75, control mean 0.125, "
+            "controls 19)");
 }
 
 TEST(Progress, AClosedPipeNeitherThrowsNorSignals) {
