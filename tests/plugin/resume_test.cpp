@@ -1,0 +1,125 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "tests/support/tiny_model.h"
+
+namespace headscope {
+namespace {
+
+using testing::Attached;
+using testing::tiny_training;
+using testing::TinyModel;
+
+/// Rules under which a tiny run has a rich life: emerging, formed, verified or not, lost.
+Options lively() {
+  Options options;
+  options.rules.mass_floor = 0.05;
+  options.rules.emerging_selectivity = 1.05;
+  options.schedule.longest_probe_gap = 4;
+  return options;
+}
+
+void set_lively_probe(Attached& attached, TinyModel& model) {
+  ProbeOptions probe = testing::tiny_probe();
+  for (Pattern& pattern : probe.patterns) pattern.formed_at_256 = 20;
+  attached.monitor->set_probe(
+      model, [&model](const at::Tensor& tokens) { return model.forward(tokens); }, probe);
+}
+
+struct Outcome {
+  std::vector<std::string> events;
+  std::vector<double> integrals;
+  std::vector<double> effects;
+  std::string circuits;
+};
+
+Outcome outcome_of(Monitor& monitor) {
+  const RunReport report = monitor.report();
+  Outcome outcome;
+  for (const Event& event : report.events) {
+    std::string line = std::to_string(event.step) + " " + event.kind + " " + event.pattern;
+    for (const auto& [name, value] : event.figures)
+      line += " " + name + "=" + std::to_string(value);
+    for (const HeadId& id : event.heads)
+      line += " " + std::to_string(id.layer) + "." + std::to_string(id.head);
+    outcome.events.push_back(line);
+  }
+  for (const HeadReading& head : report.last_probe->heads)
+    outcome.integrals.push_back(head.pr_integral);
+  for (const AblationReport& ablation : report.ablations)
+    outcome.effects.push_back(ablation.effect);
+  for (const CircuitReading& circuit : report.circuits) {
+    outcome.circuits += circuit.pattern + ":" + to_string(circuit.state) + "@" +
+                        std::to_string(circuit.formed_step) + " ";
+  }
+  return outcome;
+}
+
+TEST(Resume, ARunBrokenAnywhereEqualsTheUnbrokenOneBitForBit) {
+  constexpr int64_t kSteps = 60;
+  Outcome unbroken;
+  {
+    TinyModel model(2);
+    Attached attached(model, lively(), false);
+    set_lively_probe(attached, model);
+    tiny_training(model, attached.monitor.get(), 0, kSteps);
+    unbroken = outcome_of(*attached.monitor);
+  }
+  EXPECT_FALSE(unbroken.events.empty());
+  EXPECT_FALSE(unbroken.effects.empty());
+  for (const int64_t cut : {1, 17, 33, 34, 50}) {
+    TinyModel model(2);
+    StateDict state;
+    {
+      Attached attached(model, lively(), false);
+      set_lively_probe(attached, model);
+      tiny_training(model, attached.monitor.get(), 0, cut);
+      state = attached.monitor->state_dict();
+    }
+    Attached attached(model, lively(), false);
+    set_lively_probe(attached, model);
+    attached.monitor->load_state_dict(state);
+    tiny_training(model, attached.monitor.get(), cut, kSteps);
+    const Outcome resumed = outcome_of(*attached.monitor);
+    EXPECT_EQ(resumed.events, unbroken.events) << "cut at " << cut;
+    EXPECT_EQ(resumed.integrals, unbroken.integrals) << "cut at " << cut;
+    EXPECT_EQ(resumed.effects, unbroken.effects) << "cut at " << cut;
+    EXPECT_EQ(resumed.circuits, unbroken.circuits) << "cut at " << cut;
+  }
+}
+
+TEST(Resume, ResumptionsAreNumbered) {
+  TinyModel model(1);
+  Attached first(model);
+  tiny_training(model, first.monitor.get(), 0, 3);
+  Attached second(model);
+  second.monitor->load_state_dict(first.monitor->state_dict());
+  tiny_training(model, second.monitor.get(), 3, 12);
+  second.monitor->close();
+  ASSERT_FALSE(second.sink->snapshots.empty());
+  EXPECT_EQ(second.sink->snapshots.back()->segment, 1);
+}
+
+TEST(Resume, AnotherConfigurationIsRefusedByName) {
+  TinyModel model(1);
+  Attached first(model);
+  tiny_training(model, first.monitor.get(), 0, 3);
+  const StateDict state = first.monitor->state_dict();
+  Options other;
+  other.integral.axis = IntegralAxis::kStep;
+  Attached second(model, other);
+  try {
+    second.monitor->load_state_dict(state);
+    FAIL() << "the axis differs";
+  } catch (const std::runtime_error& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("ln_tokens"));
+  }
+  EXPECT_THROW(second.monitor->load_state_dict({}), std::runtime_error);
+  Attached third(model, {}, /*with_probe=*/false);
+  EXPECT_THROW(third.monitor->load_state_dict(state), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace headscope

@@ -1,0 +1,123 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "tests/support/tiny_model.h"
+
+namespace headscope {
+namespace {
+
+using testing::Attached;
+using testing::tiny_batch;
+using testing::tiny_training;
+using testing::TinyModel;
+
+/// A monitor under whose thresholds the pattern forms in whatever heads there are.
+struct Forming {
+  TinyModel model{2};
+  Attached attached;
+
+  explicit Forming(double formed_at_256 = 18) : attached(model, rules(), false) {
+    ProbeOptions probe = testing::tiny_probe();
+    for (Pattern& pattern : probe.patterns) pattern.formed_at_256 = formed_at_256;
+    attached.monitor->set_probe(
+        model, [this](const at::Tensor& tokens) { return model.forward(tokens); }, probe);
+  }
+  static Options rules() {
+    Options options;
+    options.rules.mass_floor = 0.0;
+    return options;
+  }
+};
+
+TEST(Verification, RunsOnceACircuitIsFormedAndLeavesTrainingAlone) {
+  Forming forming;
+  const auto losses = tiny_training(forming.model, forming.attached.monitor.get(), 0, 30);
+  const RunReport report = forming.attached.monitor->report();
+  ASSERT_FALSE(report.ablations.empty());
+  EXPECT_EQ(report.health.errors.at("ablation"), 0u);
+  TinyModel alone(2);
+  EXPECT_EQ(losses, tiny_training(alone, nullptr, 0, 30));
+  for (const AblationReport& ablation : report.ablations) {
+    EXPECT_TRUE(std::isfinite(ablation.baseline_loss)) << ablation.metric;
+    EXPECT_NEAR(ablation.effect, ablation.ablated_loss - ablation.baseline_loss, 1e-12);
+    EXPECT_EQ(ablation.examples, 16);
+    for (const auto& set : ablation.control_sets) {
+      for (const HeadId& id : set) {
+        EXPECT_EQ(std::count(ablation.heads.begin(), ablation.heads.end(), id), 0)
+            << "a control is one of the picked";
+      }
+    }
+  }
+}
+
+TEST(Verification, EveryMetricIsReportedAndOneGates) {
+  Forming forming;
+  tiny_training(forming.model, forming.attached.monitor.get(), 0, 30);
+  std::map<std::pair<std::string, int64_t>, std::set<std::string>> metrics;
+  std::map<std::pair<std::string, int64_t>, int> gates;
+  for (const AblationReport& ablation : forming.attached.monitor->report().ablations) {
+    metrics[{ablation.pattern, ablation.step}].insert(ablation.metric);
+    gates[{ablation.pattern, ablation.step}] += ablation.gate ? 1 : 0;
+  }
+  for (const auto& [key, seen] : metrics)
+    EXPECT_EQ(seen, std::set<std::string>({"planted_loss", "repeated_loss"}));
+  for (const auto& [key, count] : gates) EXPECT_EQ(count, 1);
+}
+
+// Zeroing heads through the tap is what the report says it is: compare with zeroing them by hand.
+TEST(Verification, TheUpperBoundEqualsAModelWithoutThoseLayers) {
+  Forming forming;
+  tiny_training(forming.model, forming.attached.monitor.get(), 0, 30);
+  const auto reports = forming.attached.monitor->verify();
+  ASSERT_FALSE(reports.empty());
+  const AblationReport& report = reports.front();
+  std::set<int64_t> layers;
+  for (const HeadId& id : report.heads) layers.insert(id.layer);
+  TinyModel& model = forming.model;
+  model.monitor = nullptr;
+  {
+    const at::NoGradGuard no_grad;
+    for (auto& named : model.named_parameters()) {
+      for (const int64_t layer : layers) {
+        if (named.key() == "output" + std::to_string(layer)) named.value().zero_();
+      }
+    }
+  }
+  ASSERT_EQ(report.metric, "planted_loss");
+  const at::NoGradGuard no_grad;
+  const ProbeOptions probe = resolved(testing::tiny_probe());
+  const InductionBatch batch = induction_batch({.examples = probe.examples,
+                                                .context = probe.context,
+                                                .token_low = probe.token_low,
+                                                .token_high = probe.token_high,
+                                                .seed = probe.seed + 1});
+  const at::Tensor loss =
+      at::cross_entropy_loss(model.forward(batch.tokens).select(1, probe.context - 1),
+                             at::tensor(batch.target_token, at::kLong));
+  EXPECT_NEAR(report.baseline_loss + report.upper_bound_effect, loss.item<double>(), 1e-5);
+}
+
+TEST(Verification, WithoutLogitsACircuitStaysFormed) {
+  TinyModel model(2);
+  Attached attached(model, Forming::rules(), false);
+  ProbeOptions probe = testing::tiny_probe();
+  for (Pattern& pattern : probe.patterns) pattern.formed_at_256 = 18;
+  attached.monitor->set_probe(
+      model,
+      [&model](const at::Tensor& tokens) {
+        model.forward(tokens);
+        return at::Tensor();
+      },
+      probe);
+  tiny_training(model, attached.monitor.get(), 0, 30);
+  const RunReport report = attached.monitor->report();
+  EXPECT_GT(report.health.errors.at("ablation"), 0u);
+  EXPECT_TRUE(report.ablations.empty());
+  for (const CircuitReading& circuit : report.circuits)
+    EXPECT_NE(circuit.state, CircuitState::kVerified);
+}
+
+}  // namespace
+}  // namespace headscope

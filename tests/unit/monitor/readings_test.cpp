@@ -1,0 +1,207 @@
+#include "csrc/monitor/readings.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace headscope {
+namespace {
+
+constexpr int64_t kContext = 64, kExamples = 24, kHeads = 3;
+
+struct Probe {
+  InductionBatch batch;
+  ProbePlan plan;
+};
+
+Probe make_probe(ControlPositions controls = ControlPositions::kMeasuredWithoutSpecial) {
+  const ProbeOptions options = resolved({.vocab_size = 512,
+                                         .context = kContext,
+                                         .examples = kExamples,
+                                         .micro_batch = 10,
+                                         .controls = controls});
+  const InductionBatch batch = induction_batch({.examples = kExamples,
+                                                .context = kContext,
+                                                .token_low = options.token_low,
+                                                .token_high = options.token_high});
+  return {batch, plan_probe(batch.tokens, options)};
+}
+
+/// Attention of one layer whose scores are `bias` alone (q = 0): [N, H, T, T] additive.
+LayerCapture capture_of(const ProbePlan& plan, const at::Tensor& bias) {
+  LayerCapture layer;
+  int64_t begin = 0;
+  for (const auto& chunk : plan.chunks) {
+    const int64_t n = chunk.tokens.size(0);
+    const at::Tensor zero = at::zeros({n, kHeads, kContext, 2});
+    layer.attention.push_back(attention_mass(zero, zero, chunk.rows, chunk.targets, chunk.offsets,
+                                             plan.groups, bias.narrow(0, begin, n)));
+    begin += n;
+  }
+  capture_spectrum(layer.spectrum,
+                   at::randn({kExamples, kHeads, 1, 4}, at::detail::createCPUGenerator(1)), {});
+  return layer;
+}
+
+std::vector<HeadReading> blank() {
+  std::vector<HeadReading> readings(kHeads);
+  for (auto& reading : readings) reading.patterns.resize(6);
+  return readings;
+}
+
+/// Head 1 scores the induction target `c` above everything else.
+at::Tensor induction_bias(const InductionBatch& batch, double c) {
+  at::Tensor bias = at::zeros({kExamples, kHeads, kContext, kContext});
+  for (int64_t n = 0; n < kExamples; ++n) {
+    bias[n][1][kContext - 1][batch.pair_position[static_cast<size_t>(n)] + 1] = c;
+  }
+  return bias;
+}
+
+TEST(ProbeReadings, SelectivityMassAndMarginAreAnalytic) {
+  const auto [batch, plan] = make_probe();
+  auto readings = blank();
+  const double c = 2.5, weight = std::exp(c), total = weight + kContext - 1;
+  read_probe_attention(capture_of(plan, induction_bias(batch, c)), plan, readings);
+  EXPECT_NEAR(readings[1].patterns[0].mass, weight / total, 1e-6);
+  EXPECT_NEAR(readings[1].patterns[0].selectivity, weight, 1e-4);
+  EXPECT_NEAR(readings[1].patterns[0].margin, c, 1e-5);
+  EXPECT_NEAR(readings[1].patterns[0].control_mass, 1 / total, 1e-8);
+  EXPECT_NEAR(readings[1].sink_mass, 1 / total, 1e-7);
+  EXPECT_NEAR(readings[1].max_logit, c, 1e-6);
+  for (size_t p = 0; p < 6; ++p) EXPECT_NEAR(readings[0].patterns[p].selectivity, 1.0, 1e-5) << p;
+  EXPECT_NEAR(readings[0].patterns[5].mass, 4.0 / kContext, 1e-6);  // local: four targets
+  EXPECT_NEAR(readings[0].entropy, std::log(kContext), 1e-5);
+}
+
+TEST(ProbeReadings, EveryControlDefinitionIsItsFormula) {
+  const double c = 2.5, weight = std::exp(c), total = weight + kContext - 1, mass = weight / total;
+  {
+    const auto [batch, plan] = make_probe(ControlPositions::kAnalytic);
+    auto readings = blank();
+    read_probe_attention(capture_of(plan, induction_bias(batch, c)), plan, readings);
+    EXPECT_NEAR(readings[1].patterns[0].selectivity, mass * (kContext - 1), 1e-4);
+  }
+  {
+    const auto [batch, plan] = make_probe(ControlPositions::kMeasuredAll);
+    auto readings = blank();
+    read_probe_attention(capture_of(plan, induction_bias(batch, c)), plan, readings);
+    EXPECT_NEAR(readings[1].patterns[0].selectivity, weight, 1e-3);
+  }
+  {
+    // The reference's fixed positions hold the planted target in some rows: a ceiling that the
+    // others do not have.
+    const auto [batch, plan] = make_probe(ControlPositions::kReference50);
+    auto readings = blank();
+    const auto fixed = reference_control_positions(kContext);
+    double inside = 0;
+    for (const int64_t a : batch.pair_position)
+      inside += std::count(fixed.begin(), fixed.end(), a + 1);
+    read_probe_attention(capture_of(plan, induction_bias(batch, c)), plan, readings);
+    const double rows = kExamples, positions = static_cast<double>(fixed.size());
+    const double control =
+        ((rows * positions - inside) / total + inside * mass) / (rows * positions);
+    EXPECT_NEAR(readings[1].patterns[0].selectivity, mass / control, 1e-4);
+  }
+}
+
+TEST(ProbeReadings, ANanHeadIsMarkedAndTheOthersKeepTheirFigures) {
+  const auto [batch, plan] = make_probe();
+  at::Tensor bias = induction_bias(batch, 1.0);
+  bias[5][2][kContext - 1][3] = std::numeric_limits<float>::quiet_NaN();
+  auto readings = blank();
+  read_probe_attention(capture_of(plan, bias), plan, readings);
+  EXPECT_FALSE(readings[2].finite);
+  EXPECT_TRUE(std::isnan(readings[2].patterns[0].selectivity));
+  EXPECT_TRUE(readings[1].finite);
+  EXPECT_NEAR(readings[1].patterns[0].margin, 1.0, 1e-5);
+}
+
+TEST(NullTests, FindThePlantedHeadAndNoOther) {
+  const auto [batch, plan] = make_probe();
+  const at::Tensor noise = at::randn({kExamples, kHeads, kContext, kContext},
+                                     at::detail::createCPUGenerator(2), at::kFloat);
+  Capture capture;
+  capture.layers[0] = capture_of(plan, noise);
+  capture.layers[1] = capture_of(plan, noise.flip(0) + induction_bias(batch, 2.0));
+  std::vector<HeadReading> readings(2 * kHeads);
+  for (auto& reading : readings) reading.patterns.resize(6);
+  const auto nulls = test_nulls(capture, plan, 1e-3, 5, readings);
+  ASSERT_TRUE(nulls[0].margin.has_value());
+  EXPECT_TRUE(nulls[0].margin->significant);
+  for (size_t h = 0; h < readings.size(); ++h)
+    EXPECT_EQ(nulls[0].margin->beats[h], h == kHeads + 1) << h;
+  EXPECT_GT(readings[kHeads + 1].patterns[0].margin_z, nulls[0].margin->critical_z);
+  for (size_t p = 1; p < 6; ++p) EXPECT_FALSE(nulls[p].margin->significant) << p;
+}
+
+// Uniform noise in, level alpha out: over 200 probes the family-wise test must not fire more often
+// than alpha allows.
+TEST(NullTests, KeepTheirLevelOnNoise) {
+  const auto [batch, plan] = make_probe();
+  constexpr int kProbes = 200;
+  constexpr double kAlpha = 0.05;
+  int fired = 0;
+  for (int i = 0; i < kProbes; ++i) {
+    Capture capture;
+    capture.layers[0] =
+        capture_of(plan, at::randn({kExamples, kHeads, kContext, kContext},
+                                   at::detail::createCPUGenerator(100 + static_cast<uint64_t>(i)),
+                                   at::kFloat));
+    auto readings = blank();
+    fired +=
+        test_nulls(capture, plan, kAlpha, static_cast<uint64_t>(i), readings)[0].margin->significant
+            ? 1
+            : 0;
+  }
+  // Binomial(200, .05): mean 10, sd 3.1; above 22 has probability 2e-4.
+  EXPECT_LE(fired, 22);
+}
+
+TEST(SpectrumReadings, MatchDirectMoments) {
+  const at::Tensor z = at::randn({5, kHeads, 7, 4}, at::detail::createCPUGenerator(3)) + 2.0;
+  SpectrumCapture spectrum;
+  capture_spectrum(spectrum, z.narrow(0, 0, 2), {});
+  capture_spectrum(spectrum, z.narrow(0, 2, 3), {});
+  auto readings = blank();
+  EXPECT_EQ(read_spectrum(spectrum, {}, readings), 4.0);
+  for (int64_t h = 0; h < kHeads; ++h) {
+    const at::Tensor x = z.select(1, h).reshape({-1, 4}).to(at::kDouble);
+    const at::Tensor values = at::linalg_svdvals(x).square() / 35.0;
+    const HeadReading& reading = readings[static_cast<size_t>(h)];
+    EXPECT_EQ(reading.samples, 35);
+    ASSERT_EQ(reading.eigenvalues.size(), 4u);
+    for (int64_t i = 0; i < 4; ++i) {
+      EXPECT_NEAR(reading.eigenvalues[static_cast<size_t>(i)], values[i].item<double>(), 1e-5);
+    }
+    EXPECT_NEAR(reading.output_norm, std::sqrt(x.square().sum(1).mean().item<double>()), 1e-5);
+    const at::Tensor p = values / values.sum();
+    EXPECT_NEAR(reading.participation_ratio, std::exp(-(p * p.log()).sum().item<double>()), 1e-6);
+  }
+}
+
+TEST(TrainReadings, NaturalInductionIsTheExcessOverLagMatchedKeys) {
+  const int64_t batch = 2, tokens = 40;
+  at::Tensor ids = at::arange(100, 140, at::kLong).repeat({batch, 1});
+  for (const int64_t t : {2, 20, 36, 39}) ids.select(1, t).fill_(5);
+  LayerCapture layer;
+  std::vector<TrainPlan> plans{plan_train(batch, tokens, ids, standard_patterns(), 16, 3)};
+  // From every query head 0 scores what follows an earlier 5 by log 3 above all else.
+  at::Tensor bias = at::zeros({1, kHeads, tokens, tokens});
+  for (const int64_t t : {3, 21}) bias.select(1, 0).select(2, t).fill_(std::log(3.0));
+  const at::Tensor zero = at::zeros({batch, kHeads, tokens, 2});
+  layer.attention.push_back(attention_mass(zero, zero, plans[0].rows, plans[0].targets,
+                                           plans[0].offsets, plans[0].groups, bias));
+  auto readings = blank();
+  read_train_attention(layer, plans, standard_patterns(), readings);
+  if (std::isnan(readings[0].patterns[0].margin)) GTEST_FAIL() << "no query hit a repeated token";
+  EXPECT_NEAR(readings[0].patterns[0].margin, std::log(3.0), 1e-5);
+  EXPECT_NEAR(readings[0].patterns[0].selectivity, 3.0, 1e-4);
+  EXPECT_NEAR(readings[1].patterns[0].mass, 0.0, 1e-7);
+  EXPECT_NEAR(readings[1].patterns[0].selectivity, 1.0, 1e-5);
+}
+
+}  // namespace
+}  // namespace headscope

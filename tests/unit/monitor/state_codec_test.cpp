@@ -1,0 +1,60 @@
+#include "csrc/monitor/state_codec.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+
+namespace headscope {
+namespace {
+
+AnalysisState sample_state() {
+  AnalysisState state;
+  state.segment = 3;
+  state.integral_axis = "ln_tokens";
+  state.trajectories[{1, 2}] = {{5, 0.1, 1.0 / 3}, {6, kNaN, 2}};
+  state.tracker = std::string("\0\xff bytes", 8);
+  Event event;
+  event.step = 7;
+  event.kind = "emerging";
+  event.heads = {{0, 3}};
+  event.figures = {{"margin_z", 4.25}, {"mass", kNaN}};
+  state.events = {event};
+  AblationReport report;
+  report.pattern = "induction";
+  report.control_sets = {{{1, 0}}, {{1, 5}}};
+  report.verdict = CircuitState::kVerified;
+  state.pending_ablations = {report};
+  HeadReading reading;
+  reading.id = {1, 2};
+  reading.patterns.resize(2);
+  reading.patterns[1].selectivity = 1e308;
+  reading.finite = false;
+  state.last_probe_heads = {reading};
+  return state;
+}
+
+TEST(StateCodec, RoundTripsBitForBit) {
+  const std::string bytes = encode(sample_state());
+  const AnalysisState state = decode(bytes);
+  EXPECT_EQ(encode(state), bytes);
+  EXPECT_EQ(state.segment, 3);
+  EXPECT_EQ(state.tracker, sample_state().tracker);
+  EXPECT_EQ(std::bit_cast<uint64_t>(state.trajectories.at({1, 2})[0].participation_ratio),
+            std::bit_cast<uint64_t>(1.0 / 3));
+  EXPECT_TRUE(std::isnan(state.trajectories.at({1, 2})[1].tokens));
+  EXPECT_TRUE(std::isnan(state.events.at(0).figures.at("mass")));
+  EXPECT_EQ(state.pending_ablations.at(0).verdict, CircuitState::kVerified);
+  EXPECT_EQ(state.last_probe_heads.at(0).patterns.at(1).selectivity, 1e308);
+}
+
+TEST(StateCodec, RefusesOtherBytes) {
+  EXPECT_THROW(decode(""), std::runtime_error);
+  EXPECT_THROW(decode("not a state"), std::runtime_error);
+  std::string cut = encode(sample_state());
+  cut.resize(cut.size() / 2);
+  EXPECT_THROW(decode(cut), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace headscope
