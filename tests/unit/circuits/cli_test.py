@@ -154,6 +154,13 @@ class Replay(unittest.TestCase):
         self.assertEqual(states(found, 0, 0), [("emerging", 4), ("formed", 4)])
         self.assertEqual(found["definition"]["readings_skipped"], 2)
 
+    def test_a_doubled_row_counts_once(self):
+        text = "step,layer,head,selectivity\n1,0,0,60\n1,0,0,3\n1,0,0,60\n2,0,0,3\n"
+        found = answer("replay", "-", text=text)
+        self.assertEqual(states(found, 0, 0), [("emerging", 2)])
+        self.assertEqual(found["definition"]["stretches"], 1)
+        self.assertEqual(found["definition"]["readings_superseded"], 2)
+
     def test_unknown_patterns_form_at_thirty(self):
         text = "step,layer,head,pattern,selectivity\n1,0,0,mine,30\n2,0,0,mine,30\n1,0,0,previous_token,40\n"
         found = answer("replay", "-", text=text)
