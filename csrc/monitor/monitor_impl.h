@@ -55,8 +55,10 @@ struct Monitor::Impl {
   at::Tensor ablate(int64_t layer, const at::Tensor& z) const;
 
   // --- verification (monitor_verify.cpp)
+  /// A metric costs one pass per control set: during training only the one that decides is run.
+  enum class Metrics { kGateOnly, kAll };
   std::vector<AblationReport> ablate_circuit(const CircuitTracker::Due& due,
-                                             const CaptureInfo& info);
+                                             const CaptureInfo& info, Metrics metrics);
   void verify_due(const CaptureInfo& info);
   std::vector<AblationReport> verify_formed();
 

@@ -31,7 +31,8 @@ std::vector<HeadId> whole_layers(const std::vector<HeadId>& heads,
 }  // namespace
 
 std::vector<AblationReport> Monitor::Impl::ablate_circuit(const CircuitTracker::Due& due,
-                                                          const CaptureInfo& info) {
+                                                          const CaptureInfo& info,
+                                                          Metrics metrics) {
   const ScopedTimer timer(health->ablation_nanoseconds);
   const auto last = analysis.last_probe();
   if (!last || due.heads.empty()) return {};
@@ -59,10 +60,12 @@ std::vector<AblationReport> Monitor::Impl::ablate_circuit(const CircuitTracker::
   std::vector<AblationReport> reports;
   for (const BehaviourMetric metric :
        {BehaviourMetric::kPlantedLoss, BehaviourMetric::kRepeatedLoss}) {
+    const bool gate_metric = metric == pattern.metric;
+    if (!gate_metric && metrics == Metrics::kGateOnly) continue;
     AblationReport report;
     report.pattern = pattern.name;
     report.metric = to_string(metric);
-    report.gate = metric == pattern.metric;
+    report.gate = gate_metric;
     report.step = info.step;
     report.heads = due.heads;
     AblationLosses losses;
@@ -87,7 +90,7 @@ void Monitor::Impl::verify_due(const CaptureInfo& info) {
   const auto due = analysis.verification_due();
   if (!due || !verify_backoff.ready()) return;
   const bool done = gate->guarded(Fault::kAblation, [&] {
-    for (const AblationReport& report : ablate_circuit(*due, info)) {
+    for (const AblationReport& report : ablate_circuit(*due, info, Metrics::kGateOnly)) {
       analysis.take_ablation(report, info.tokens, info.wall_time);
     }
   });
@@ -103,7 +106,7 @@ std::vector<AblationReport> Monitor::Impl::verify_formed() {
   gate->guarded(Fault::kAblation, [&] {
     for (const auto& due : analysis.formed_circuits()) {
       if (analysis.patterns()[due.pattern].metric == BehaviourMetric::kNone) continue;
-      for (AblationReport& report : ablate_circuit(due, info)) {
+      for (AblationReport& report : ablate_circuit(due, info, Metrics::kAll)) {
         analysis.take_ablation(report, info.tokens, info.wall_time);
         all.push_back(std::move(report));
       }
