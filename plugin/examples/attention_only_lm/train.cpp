@@ -177,6 +177,7 @@ void set_demo_probe(Monitor& monitor, AttentionOnlyLm& model, const Corpus& corp
   ProbeOptions probe;
   probe.vocab_size = model.shape().vocab_size;
   probe.context = model.shape().context;
+  probe.examples = 64;  // four training batches; as many again for the PR null
   probe.held_out = consecutive_rows(corpus.validation, probe.context, kScoredRows);
   monitor.set_probe(
       model, [&model](const at::Tensor& tokens) { return model.forward(tokens); }, probe);

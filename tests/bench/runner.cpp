@@ -1,0 +1,53 @@
+#include "tests/bench/runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+
+namespace headscope::bench {
+
+std::vector<Timing> time_interleaved(const std::vector<std::function<void()>>& candidates,
+                                     int repetitions) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> best(candidates.size(), std::numeric_limits<double>::infinity()),
+      worst(candidates.size(), 0);
+  for (const auto& candidate : candidates) candidate();
+  for (int repetition = 0; repetition < repetitions; ++repetition) {
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      const auto start = Clock::now();
+      candidates[i]();
+      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      best[i] = std::min(best[i], seconds);
+      worst[i] = std::max(worst[i], seconds);
+    }
+  }
+  std::vector<Timing> timings;
+  for (size_t i = 0; i < candidates.size(); ++i)
+    timings.push_back({best[i], worst[i] / best[i] - 1});
+  return timings;
+}
+
+double thread_cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+std::vector<Row> unmeasured_rows() {
+  const auto row = [](const char* id, const char* name, const char* note) {
+    Row row;
+    row.id = id;
+    row.name = name;
+    row.note = note;
+    return row;
+  };
+  return {
+      row("8", "last-row attention, K beyond the last-level cache", "needs the streaming kernels"),
+      row("10", "monitored training step", "needs the training-overhead benchmark"),
+      row("12", "probe passes under the overhead budget",
+          "there is no budget yet: the schedule is fixed"),
+      row("14", "/metrics at 1,024 heads under parallel scrapes", "needs the storm test"),
+      row("15-19", "GPU rows", "no GPU kernels yet")};
+}
+
+}  // namespace headscope::bench

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace headscope::bench {
+
+/// One row of the goals' table. `measured` NaN: not measured here, `note` says why.
+struct Row {
+  std::string id;
+  std::string name;
+  double must = std::numeric_limits<double>::quiet_NaN();
+  double aim = std::numeric_limits<double>::quiet_NaN();
+  double measured = std::numeric_limits<double>::quiet_NaN();
+  bool smaller_is_better = false;
+  std::string unit;  ///< of must, aim and measured: "x", "us", "relative error"
+  double spread =
+      std::numeric_limits<double>::quiet_NaN();  ///< max / min of our repetitions, minus 1
+  std::string roof;  ///< baseline or roof that the figure is relative to, in words and numbers
+  std::string note;
+
+  bool is_measured() const { return std::isfinite(measured); }
+  bool meets(double bound) const {
+    return smaller_is_better ? measured <= bound : measured >= bound;
+  }
+};
+
+/// Best of `repetitions` for every candidate, interleaved in one process after a warm-up of each;
+/// seconds of wall time.
+struct Timing {
+  double best = 0;
+  double spread = 0;
+};
+std::vector<Timing> time_interleaved(const std::vector<std::function<void()>>& candidates,
+                                     int repetitions = 7);
+
+/// Seconds of CPU time that this thread has used.
+double thread_cpu_seconds();
+
+std::vector<Row> kernel_rows();
+std::vector<Row> monitor_rows();
+/// Rows that need what this build or machine does not have.
+std::vector<Row> unmeasured_rows();
+
+}  // namespace headscope::bench
