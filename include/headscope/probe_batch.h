@@ -59,7 +59,8 @@ std::vector<int64_t> reference_control_positions(int64_t context);
 struct ProbeOptions {
   int64_t vocab_size = 0;    ///< required
   int64_t context = 0;       ///< required, 16 .. the model's trained context
-  int64_t examples = 128;    ///< N planted rows, and as many rows of random tokens for the PR null
+  int64_t examples = 128;    ///< N planted rows, and as many rows of tokens uniform over the
+                             ///< vocabulary for the PR null
   int64_t micro_batch = 64;  ///< rows per forward call
   int64_t token_low = -1;  ///< -1: the reference's 100, or vocab_size / 10 of a smaller vocabulary
   int64_t token_high =

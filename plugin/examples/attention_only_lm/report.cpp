@@ -106,28 +106,46 @@ void append_circuits(std::string& text, const DemoOutcome& outcome) {
   if (!dormant.empty()) append(text, "  never called: %s\n", dormant.c_str());
 }
 
-void append_ablation(std::string& text, const AblationReport& report) {
-  const auto& controls = report.control_effects;
-  append(text, "  %-15s %-13s %6lld  %-14s %5.2f -> %5.2f  %+5.2f", report.pattern.c_str(),
-         report.metric.c_str(), static_cast<long long>(report.step),
-         head_list(report.heads).c_str(), report.baseline_loss, report.ablated_loss, report.effect);
-  if (controls.empty()) {
-    text += "  no control sets";
-  } else {
-    const auto [low, high] = std::minmax_element(controls.begin(), controls.end());
-    append(text, "  %zu %s, %+.2f to %+.2f", controls.size(), controls.size() == 1 ? "set" : "sets",
-           *low, *high);
-  }
-  append(text, "  %s\n", report.gate ? to_string(report.verdict) : "(beside)");
-  if (report.gate && !report.reason.empty()) append(text, "    %s\n", report.reason.c_str());
+const char* metric_words(const std::string& metric) {
+  return metric == "planted_loss" ? "planted pair" : "repeated held-out text";
 }
 
+void append_ablation(std::string& text, const AblationReport& report) {
+  append(text, "    %-23s %6.2f -> %5.2f  %+6.2f", metric_words(report.metric),
+         report.baseline_loss, report.ablated_loss, report.effect);
+  const auto& controls = report.control_effects;
+  if (controls.empty()) {
+    text += "   no control set exists";
+  } else {
+    const auto [low, high] = std::minmax_element(controls.begin(), controls.end());
+    append(text, "   %zu %s: %+.2f to %+.2f", controls.size(),
+           controls.size() == 1 ? "control set" : "control sets", *low, *high);
+  }
+  append(text, "   whole layers: %+.2f\n", report.upper_bound_effect);
+}
+
+/// The last ablation of each pattern: the report that its verdict rests on, then the ones beside
+/// it.
 void append_ablations(std::string& text, const RunReport& run) {
   if (run.ablations.empty()) return;
-  text += "\nAblations (loss in nats; heads zeroed on held-out probes)\n";
-  append(text, "  %-15s %-13s %6s  %-14s %-14s  %-5s  %s\n", "pattern", "loss", "step", "heads",
-         "before, after", "change", "controls");
-  for (const AblationReport& report : run.ablations) append_ablation(text, report);
+  text +=
+      "\nAblations, the last of each circuit (nats a token on held-out rows: before -> heads "
+      "zeroed, "
+      "change)\n";
+  for (const CircuitReading& circuit : run.circuits) {
+    const auto last = std::find_if(run.ablations.rbegin(), run.ablations.rend(),
+                                   [&](const AblationReport& report) {
+                                     return report.gate && report.pattern == circuit.pattern;
+                                   });
+    if (last == run.ablations.rend()) continue;
+    append(text, "  %s, heads %s, step %lld: ", circuit.pattern.c_str(),
+           head_list(last->heads).c_str(), static_cast<long long>(last->step));
+    text += last->reason + "\n";
+    append_ablation(text, *last);
+    for (const AblationReport& report : run.ablations)
+      if (!report.gate && report.pattern == circuit.pattern && report.step == last->step)
+        append_ablation(text, report);
+  }
 }
 
 }  // namespace
