@@ -113,7 +113,7 @@ void Monitor::set_probe(ProbeHost host, ProbeOptions options) {
   impl_->null_chunks.clear();
   if (full.pr_null) {
     const at::Tensor tokens =
-        random_tokens(full.examples, full.context, full.token_low, full.token_high, full.seed + 3);
+        random_tokens(full.examples, full.context, 0, full.vocab_size, full.seed + 3);
     for (const auto& chunk : tokens.split(full.micro_batch)) impl_->null_chunks.push_back(chunk);
   }
   impl_->analysis.set_probe(impl_->plan);
@@ -142,7 +142,7 @@ RunReport Monitor::report() {
   RunReport report;
   impl_->worker.drain();
   impl_->analysis.report(report);
-  report.layers = static_cast<int64_t>(impl_->known_layers.size());
+  report.layers = impl_->layer_count.load();
   return report;
 }
 
@@ -178,6 +178,7 @@ void Monitor::load_state_dict(const StateDict& state) {
   const at::Tensor ids = layers->second.to(at::kCPU, at::kLong).contiguous();
   impl_->known_layers = {ids.const_data_ptr<int64_t>(),
                          ids.const_data_ptr<int64_t>() + ids.numel()};
+  impl_->layer_count.store(static_cast<int64_t>(impl_->known_layers.size()));
 }
 
 void Monitor::close(double timeout_seconds) {

@@ -82,13 +82,14 @@ struct Monitor::Impl {
   CaptureInfo step;             // of the step in progress
   std::vector<at::Tensor> ids;  // told micro-batches of the step in progress
   std::set<int64_t> known_layers;
+  std::atomic<int64_t> layer_count{0};         // of known_layers, for report() from any thread
+  std::atomic<std::thread::id> pass_thread{};  // the thread that runs a probe or ablation pass
   Backoff train_backoff, probe_backoff, verify_backoff;
 
   std::mutex tap_mutex;  // guards what follows; taken only by active taps
   std::unique_ptr<Capture> capture;
   bool capture_failed = false;
   size_t probe_chunk = 0;
-  std::thread::id pass_thread;  // the thread that runs a probe or ablation pass
   std::map<int64_t, std::vector<int64_t>> ablated;
 
   Worker worker;  // last: stops before what its jobs use

@@ -86,6 +86,7 @@ void Monitor::Impl::count_missing(const Capture& taken, const char* where) {
               "missing");
   }
   for (const auto& [layer, own] : taken.layers) known_layers.insert(layer);
+  layer_count.store(static_cast<int64_t>(known_layers.size()));
 }
 
 void Monitor::Impl::run_probe(const CaptureInfo& info) {
@@ -97,7 +98,7 @@ void Monitor::Impl::run_probe(const CaptureInfo& info) {
       capture = std::make_unique<Capture>();
       capture->context = plan->context;
       capture_failed = false;
-      pass_thread = std::this_thread::get_id();
+      pass_thread.store(std::this_thread::get_id());
     }
     // Whatever happens in the user's forward, the taps are idle again when this scope is left.
     const std::shared_ptr<void> idle_again(

@@ -26,12 +26,13 @@ at::Tensor Monitor::Impl::observe(int64_t layer, const at::Tensor& q, const at::
                                   const at::Tensor& v, const at::Tensor& z,
                                   const AttentionCall& call) {
   const Mode now = mode.load(std::memory_order_relaxed);
-  if (now == Mode::kAblate) return std::this_thread::get_id() == pass_thread ? ablate(layer, z) : z;
+  if (now == Mode::kAblate)
+    return std::this_thread::get_id() == pass_thread.load() ? ablate(layer, z) : z;
   if (now == Mode::kTrain && inside_backward()) {
     health->taps_skipped.fetch_add(1, std::memory_order_relaxed);
     return z;
   }
-  if (now != Mode::kTrain && std::this_thread::get_id() != pass_thread) return z;
+  if (now != Mode::kTrain && std::this_thread::get_id() != pass_thread.load()) return z;
   std::optional<ScopedTimer> timer;  // a probe's taps are part of the probe's time
   if (now == Mode::kTrain) timer.emplace(health->tap_nanoseconds);
   const std::scoped_lock lock(tap_mutex);

@@ -42,7 +42,7 @@ std::vector<AblationReport> Monitor::Impl::ablate_circuit(const CircuitTracker::
   const ControlSets controls =
       draw_control_sets(due.heads, last->heads, due.pattern, control_options);
 
-  pass_thread = std::this_thread::get_id();
+  pass_thread.store(std::this_thread::get_id());
   const std::shared_ptr<void> idle_again(nullptr, [this](void*) {
     mode.store(Mode::kIdle, std::memory_order_relaxed);
     ablated.clear();
