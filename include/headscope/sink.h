@@ -8,9 +8,10 @@
 
 namespace headscope {
 
-/// Receives snapshots on the monitor's sink thread, in order. May throw: the exception is caught, counted as
-/// error kind "sink", logged once, and the next snapshot is tried again. May be slow: snapshots beyond the queue's
-/// bound are dropped and counted. Never called from the training thread.
+/// Receives snapshots on the monitor's sink thread, in order. May throw: the exception is caught,
+/// counted as error kind "sink", logged once, and the next snapshot is tried again. May be slow:
+/// snapshots beyond the queue's bound are dropped and counted. Never called from the training
+/// thread.
 class Sink {
  public:
   virtual ~Sink() = default;
@@ -18,7 +19,8 @@ class Sink {
   virtual std::string name() const = 0;
   /// One snapshot. The pointee never changes; keep the pointer as long as needed.
   virtual void publish(const std::shared_ptr<const Snapshot>& snapshot) = 0;
-  /// Called once when the monitor closes, after the last publish; must return within about a second.
+  /// Called once when the monitor closes, after the last publish; must return within about a
+  /// second.
   virtual void close() {}
 };
 

@@ -11,61 +11,70 @@
 
 namespace headscope {
 
-/// Facts about the run that never change; labels of headscope_run_info and rows of the history's `run` table.
+/// Facts about the run that never change; labels of headscope_run_info and rows of the history's
+/// `run` table.
 using RunFacts = std::map<std::string, std::string>;
 
 /// Writes one line of the monitor's own log. Never throws.
 enum class LogLevel { kInfo, kWarning };
 using LogFunction = std::function<void(LogLevel, const std::string&)>;
 
-/// /metrics and a landing page over HTTP, from the latest snapshot.
+/// /metrics and a landing page over HTTP, from the latest snapshot (docs/metrics.md).
 struct ServerOptions {
-  std::string host = "127.0.0.1";
-  int port = 9464;               ///< 0: any free port
-  int ports_to_try = 32;         ///< taken port: the next ones are tried
+  std::string host = "127.0.0.1";  ///< IPv4 address or "localhost"; 0.0.0.0: all interfaces
+  int port = 9464;                 ///< 0: any free port
+  int ports_to_try = 32;           ///< taken port: the next ones are tried
   int threads = 4;
   int request_timeout_ms = 2000;
-  std::string endpoint_file;     ///< the URL is written here (replaced atomically); empty: not
+  std::string endpoint_file;  ///< holds the URL while the server runs; empty: no file
   RunFacts facts;
-  std::function<Health()> health;  ///< read at every scrape; must be thread-safe and wait-free for the training thread
+  /// Read at every scrape; must be thread-safe and wait-free for the training thread. Empty: the
+  /// health of the latest snapshot is shown.
+  std::function<Health()> health;
   LogFunction log;
 };
 
 class MetricsServer : public Sink {
  public:
-  /// e.g. "http://127.0.0.1:9464".
+  /// e.g. "http://127.0.0.1:9464"; names the loopback when all interfaces are bound.
   virtual std::string url() const = 0;
 };
 
-/// Starts the server; throws std::runtime_error that names address and cause when no port could be had.
+/// Starts the server; throws std::runtime_error that names the value and the cause: no free port, a
+/// host that is no IPv4 address of this machine, an endpoint file that cannot be written, an option
+/// out of range. close() stops it, at once or within the request timeout when a client is halfway
+/// through a request.
 std::shared_ptr<MetricsServer> start_metrics_server(const ServerOptions& options);
 
-/// The text a scrape would answer for a snapshot (null: before the first one). What the server serves, and tests read.
+/// The text a scrape would answer for a snapshot (null: before the first one). What the server
+/// serves, and tests read.
 std::string render_metrics(const Snapshot* snapshot, const Health& health, const RunFacts& facts);
 
 /// SQLite run history at `<run_dir>/history.sqlite` (docs/history.md).
 struct HistoryOptions {
-  std::string run_dir;           ///< created when missing
+  std::string run_dir;  ///< created when missing
   RunFacts facts;
   LogFunction log;
-  bool assume_network = false;   ///< forces the rollback journal, as on NFS, SMB, FUSE
+  bool assume_network = false;  ///< forces the rollback journal, as on NFS, SMB, FUSE
 };
 
-/// Opens or creates the history; throws std::runtime_error naming path and cause. A write that fails later throws from
-/// publish() and is tried anew with the next snapshot.
+/// Opens or creates the history; throws std::runtime_error naming path and cause. A write that
+/// fails later throws from publish(); up to 64 snapshots wait and are written with the next one.
 std::shared_ptr<Sink> open_history(const HistoryOptions& options);
 
 /// Reads a run history; superseded rows (replayed steps of an earlier segment) are left out.
 /// Throws std::runtime_error naming path and cause.
 struct RunHistory {
   RunFacts facts;
-  std::vector<std::shared_ptr<const Snapshot>> snapshots;  ///< in order of step; events and ablations attached
+  std::vector<std::shared_ptr<const Snapshot>>
+      snapshots;  ///< in order of step; events and ablations attached
 };
 RunHistory read_history(const std::string& run_dir);
 
-/// One terminal line: step, loss, tokens/s, top heads, circuit states; rewritten in place on a TTY, plain lines elsewhere.
+/// One terminal line: step, loss, tokens/s, top heads, circuit states; rewritten in place on a TTY,
+/// plain lines elsewhere.
 struct ProgressOptions {
-  int64_t total_steps = 0;       ///< 0: unknown
+  int64_t total_steps = 0;  ///< 0: unknown
   int file_descriptor = 2;
   double plain_interval_seconds = 5;  ///< at most one plain line in this time; events always
 };
