@@ -52,8 +52,8 @@ std::string emerging_text(const CircuitRules& rules, const PatternNulls& nulls) 
   const auto [margin, mass] = deciding(rules.precursor, nulls);
   std::string text;
   if (margin)
-    text = test_text("margin", *nulls.margin) +
-           " and margin >= " + number(std::log(rules.emerging_selectivity)) + " nats";
+    text = test_text("margin", *nulls.margin) + " and margin " +
+           number(std::log(rules.emerging_selectivity)) + " nats above its null";
   if (mass)
     text += (margin ? ", or " : "") + test_text("mass", *nulls.mass) + " and " + selectivity;
   if (margin || mass) return text;
@@ -104,8 +104,8 @@ HeadEvidence weigh(const TrackerSetup& setup, const ProbeEvidence& probe, size_t
   HeadEvidence evidence;
   const Answer selective = at_least(figures.selectivity, rules.emerging_selectivity);
   if (nulls) {
-    evidence.margin =
-        beats(nulls->margin, head, figures.margin, std::log(rules.emerging_selectivity));
+    evidence.margin = beats(nulls->margin, head, nulls->margin ? nulls->margin->excess[head] : kNaN,
+                            std::log(rules.emerging_selectivity));
     evidence.mass = beats(nulls->mass, head, figures.selectivity, rules.emerging_selectivity);
   }
   const auto [margin, mass] = nulls ? deciding(rules.precursor, *nulls) : Deciding{};
@@ -171,6 +171,7 @@ std::map<std::string, double> figures_of(const TrackerSetup& setup, const Tracke
   };
   if (nulls.margin) {
     all["margin_z"] = nulls.margin->z[head];
+    all["margin_excess"] = nulls.margin->excess[head];
     all["critical_z"] = nulls.margin->critical_z;
     all["p_value"] = nulls.margin->p_value;
     all["alpha"] = nulls.margin->alpha;

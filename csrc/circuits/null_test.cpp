@@ -257,6 +257,7 @@ NullTestResult max_statistic_test(const CandidateTable& table, NullKind kind, do
   NullTestResult result;
   result.alpha = alpha;
   result.z.assign(heads, kNaN);
+  result.excess.assign(heads, kNaN);
   result.beats.assign(heads, false);
   if (rows == 0 || heads == 0) return result;
 
@@ -280,6 +281,7 @@ NullTestResult max_statistic_test(const CandidateTable& table, NullKind kind, do
     for (size_t lane = 0; lane < block.heads.size(); ++lane) {
       const size_t head = block.heads[lane];
       add_moments(block, lane, columns, rows, kind, scans[head].largest_magnitude);
+      result.excess[head] = (sums[lane] - block.mean[lane]) / static_cast<double>(rows);
       result.z[head] = (sums[lane] - block.mean[lane]) * block.inverse_sd[lane];
       if (block.inverse_sd[lane] == 0) continue;
       result.max_z = any_varies ? std::max(result.max_z, result.z[head]) : result.z[head];

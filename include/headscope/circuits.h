@@ -29,14 +29,15 @@ struct CircuitRules {
   double alpha = 0.05;  ///< false `emerging` calls a run: over all patterns, heads and probes
   int64_t planned_probes = 100;  ///< see spent_alpha
   int64_t probes_in_a_row = 2;   ///< probes that must agree before any change, entering or leaving
-  double emerging_selectivity = 2;  ///< effect floor: margin >= ln of it (nats), mass: selectivity
-                                    ///< >= it; alone where no null exists
-  double mass_floor = 0.1;          ///< attention mass that `formed` needs
-  double leave_fraction = 0.5;      ///< left below this part of threshold or mass floor
-  double class_at_256 = 30;         ///< class threshold at T = 256
-  bool scale_to_context = true;     ///< thresholds at equal mass, x(T) = x(256) (T - 1) / 255
-  int64_t retry_probes = 8;  ///< least probes between two verifications of one circuit; doubles
-                             ///< with every further inconclusive verdict in a row
+  double emerging_selectivity = 2;  ///< effect floor: score at the target >= ln of it above its
+                                    ///< null mean (nats), mass: selectivity >= it; alone where no
+                                    ///< null exists
+  double mass_floor = 0.1;       ///< attention mass that `formed` needs
+  double leave_fraction = 0.5;   ///< left below this part of threshold or mass floor
+  double class_at_256 = 30;      ///< class threshold at T = 256
+  bool scale_to_context = true;  ///< thresholds at equal mass, x(T) = x(256) (T - 1) / 255
+  int64_t retry_probes = 8;      ///< least probes between two verifications of one circuit; doubles
+                                 ///< with every further inconclusive verdict in a row
   std::string name = "headscope";  ///< begins the rule of every event
 
   /// The paper's own: emerging at 2x, formed at 50x / 100x / 30x whatever T, first probe counts, no

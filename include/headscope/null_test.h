@@ -28,6 +28,8 @@ struct CandidateTable {
 struct NullTestResult {
   std::vector<double> z;  ///< [heads] (observed - null mean) / null sd, exact moments; NaN: head
                           ///< not finite; 0: sd 0
+  std::vector<double>
+      excess;  ///< [heads] (observed - null mean) / rows, in the values' unit; NaN: not finite
   double max_z = 0;       ///< the maximum statistic
   double p_value = 1;     ///< family-wise, of max_z: (1 + draws that reach it) / (1 + draws)
   double critical_z = 0;  ///< the value max_z must reach: the floor(alpha (draws + 1))-th largest

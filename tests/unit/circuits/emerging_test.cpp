@@ -22,6 +22,7 @@ using enum CircuitState;
 NullTestResult tested(double z, double second = 0) {
   NullTestResult result;
   result.z = {z, second};
+  result.excess = {1, 1};
   result.max_z = std::fmax(z, second);
   result.critical_z = 4;
   result.significant = result.max_z >= 4;
@@ -32,10 +33,10 @@ NullTestResult tested(double z, double second = 0) {
 }
 
 void set(TrackedRun& run, std::optional<NullTestResult> margin, std::optional<NullTestResult> mass,
-         double margin_nats = 1) {
+         double excess_nats = 1) {
+  if (margin) margin->excess[0] = excess_nats;
   run.nulls.assign(2, {});
   run.nulls[0] = {std::move(margin), std::move(mass)};
-  run.heads[0].patterns[0].margin = margin_nats;
 }
 
 TEST(Emerging, FollowsTheMarginsTestNotTheSelectivity) {
@@ -113,7 +114,7 @@ TEST(Emerging, EventCarriesTheTest) {
   EXPECT_EQ(event.figures.at("alpha"), 4e-5);
   EXPECT_EQ(event.figures.at("mass_z"), 2);
   EXPECT_THAT(event.rule, AllOf(HasSubstr("margin z >= critical z 4"), HasSubstr("level 4e-05"),
-                                HasSubstr("margin >= 0.693147 nats")));
+                                HasSubstr("margin 0.693147 nats above its null")));
 }
 
 TEST(Emerging, SaysWhenNoNullWasDrawn) {
@@ -141,7 +142,6 @@ TEST(Precursors, AreDatedApartByTheirUnbrokenRun) {
 TEST(Precursors, RunOnWhicheverHeadBeatsTheNull) {
   TrackedRun run;
   set(run, tested(5, 0), {});
-  run.heads[1].patterns[0].margin = 1;
   run.probe(1);
   set(run, tested(0, 5), {});
   run.probe(1);

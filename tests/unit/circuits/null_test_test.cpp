@@ -42,8 +42,13 @@ void add_signal(CandidateTable& table, int64_t head, float by) {
     value(table, row, table.target[static_cast<size_t>(row)], head) += by;
 }
 
-/// Double reference: z over every assignment of targets, by enumeration.
-double enumerated_z(CandidateTable table, NullKind kind, int64_t head) {
+struct Enumerated {
+  double z;
+  double excess;
+};
+
+/// Double reference: z and excess over every assignment of targets, by enumeration.
+Enumerated enumerate(CandidateTable table, NullKind kind, int64_t head) {
   std::vector<double> sums;
   std::vector<int64_t> assigned(table.target.begin(), table.target.end());
   const auto sum_of = [&] {
@@ -72,7 +77,8 @@ double enumerated_z(CandidateTable table, NullKind kind, int64_t head) {
   for (const double sum : sums) mean += sum / static_cast<double>(sums.size());
   for (const double sum : sums)
     variance += (sum - mean) * (sum - mean) / static_cast<double>(sums.size());
-  return (observed - mean) / std::sqrt(variance);
+  return {(observed - mean) / std::sqrt(variance),
+          (observed - mean) / static_cast<double>(table.rows)};
 }
 
 class Moments : public testing::TestWithParam<NullKind> {};
@@ -81,8 +87,9 @@ TEST_P(Moments, AreThoseOfEveryAssignment) {
   const auto table = noise(5, 4, 19, 3, GetParam());  // targets repeat; heads fill a block and more
   const auto result = max_statistic_test(table, GetParam(), .05, 1);
   for (int64_t head = 0; head < table.heads; ++head) {
-    const double want = enumerated_z(table, GetParam(), head);
-    EXPECT_LE(std::abs(result.z[static_cast<size_t>(head)] - want), 1e-12) << head;
+    const Enumerated want = enumerate(table, GetParam(), head);
+    EXPECT_LE(std::abs(result.z[static_cast<size_t>(head)] - want.z), 1e-12) << head;
+    EXPECT_LE(std::abs(result.excess[static_cast<size_t>(head)] - want.excess), 1e-12) << head;
   }
 }
 

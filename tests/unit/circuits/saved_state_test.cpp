@@ -28,6 +28,7 @@ std::vector<Event> wander(TrackedRun& run, std::mt19937& engine) {
   for (auto& nulls : run.nulls) {
     NullTestResult result;
     result.z = {pick({1, 9, kNaN}), pick({1, 9, kNaN})};
+    result.excess = {pick({.1, 1, 3, kNaN}), pick({.1, 1, 3, kNaN})};
     result.critical_z = 4;
     result.significant = true;
     result.beats = {result.z[0] >= 4, result.z[1] >= 4};
