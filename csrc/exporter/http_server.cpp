@@ -168,6 +168,14 @@ struct HttpServer::Impl {
     return response.status;
   }
 
+  /// civetweb's own error answers echo the request and use gmtime(), which the host may be using
+  /// too.
+  static int http_error(mg_connection* connection, int status, const char*) {
+    const std::string text = mg_get_response_code_text(connection, status);
+    write_response(connection, {status, "text/plain; charset=utf-8", text + "\n", {}}, true);
+    return 0;
+  }
+
   static void* init_thread(const mg_context* context, int) {
     static_cast<Impl*>(mg_get_user_data(context))->sigpipe.thread_started();
     return nullptr;
@@ -185,6 +193,7 @@ HttpServer::HttpServer(const Options& options, HttpHandler handler)
   impl_->handler = std::move(handler);
   mg_callbacks callbacks{};
   callbacks.begin_request = &Impl::begin_request;
+  callbacks.http_error = &Impl::http_error;
   callbacks.init_thread = &Impl::init_thread;
   callbacks.log_message = &Impl::log_message;
   const std::string where = options.address + ":" + std::to_string(options.port);

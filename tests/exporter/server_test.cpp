@@ -155,6 +155,15 @@ TEST(Server, GarbageDoesNotStopIt) {
   EXPECT_EQ(http(port, "/metrics").status, 200);
 }
 
+TEST(Server, AMalformedRequestGetsAPlainAnswer) {
+  const auto server = start();
+  const Connection connection(port_of(server->url()));
+  connection.send("<script>\r\n\r\n");
+  const std::string answer = connection.receive_all(5);
+  EXPECT_THAT(answer, AllOf(HasSubstr(" 400 "), HasSubstr("X-Content-Type-Options: nosniff"),
+                            HasSubstr("\r\n\r\nBad Request\n"), Not(HasSubstr("script"))));
+}
+
 TEST(Server, PageEscapesTheFacts) {
   ServerOptions options;
   options.facts = {{"run_id", "<script>alert(1)</script>"}};
