@@ -28,7 +28,6 @@ TORCH_FREE = (
     "csrc/circuits/",
     "csrc/exporter/",
     "csrc/probe/patterns.cpp",
-    "csrc/version.cpp",
     "plugin/cli/",
     "include/headscope/",
 )
