@@ -50,11 +50,14 @@ void CircuitTracker::Impl::check(const ProbeEvidence& probe) const {
   if (!probe.nulls.empty() && probe.nulls.size() != patterns)
     fail("nulls for " + std::to_string(probe.nulls.size()) + " of " + std::to_string(patterns) +
          " patterns");
-  for (const auto& nulls : probe.nulls)
-    for (const auto* test : {&nulls.margin, &nulls.mass})
-      if (*test && ((*test)->z.size() != heads || (*test)->beats.size() != heads))
-        fail("a null test of " + std::to_string((*test)->z.size()) + " heads for " +
-             std::to_string(heads));
+  for (const auto& nulls : probe.nulls) {
+    for (const auto* test : {&nulls.margin, &nulls.mass}) {
+      if (!*test) continue;
+      for (const size_t size : {(*test)->z.size(), (*test)->excess.size(), (*test)->beats.size()})
+        if (size != heads)
+          fail("a null test of " + std::to_string(size) + " heads for " + std::to_string(heads));
+    }
+  }
 }
 
 void CircuitTracker::Impl::begin(const ProbeEvidence& probe) {

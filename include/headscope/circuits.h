@@ -32,12 +32,12 @@ struct CircuitRules {
   double emerging_selectivity = 2;  ///< effect floor: score at the target >= ln of it above its
                                     ///< null mean (nats), mass: selectivity >= it; alone where no
                                     ///< null exists
-  double mass_floor = 0.1;       ///< attention mass that `formed` needs
-  double leave_fraction = 0.5;   ///< left below this part of threshold or mass floor
-  double class_at_256 = 30;      ///< class threshold at T = 256
-  bool scale_to_context = true;  ///< thresholds at equal mass, x(T) = x(256) (T - 1) / 255
-  int64_t retry_probes = 8;      ///< least probes between two verifications of one circuit; doubles
-                                 ///< with every further inconclusive verdict in a row
+  double mass_floor = 0.1;          ///< attention mass that `formed` needs
+  double leave_fraction = 0.5;      ///< left below this part of threshold or mass floor
+  double class_at_256 = 30;         ///< class threshold at T = 256
+  bool scale_to_context = true;     ///< thresholds at equal mass, x(T) = x(256) (T - 1) / 255
+  int64_t retry_probes = 8;  ///< least probes between two verifications of one circuit; doubles
+                             ///< with every further inconclusive verdict in a row
   std::string name = "headscope";  ///< begins the rule of every event
 
   /// The paper's own: emerging at 2x, formed at 50x / 100x / 30x whatever T, first probe counts, no
@@ -90,12 +90,12 @@ class CircuitTracker {
 
   /// Takes one probe, returns the events it caused (head level first, then pattern level). Figures:
   /// selectivity, mass, margin, participation_ratio, threshold, threshold_at_256, margin_z,
-  /// critical_z, p_value, alpha (the margin's test), mass_z, mass_critical_z, mass_p_value,
-  /// mass_alpha, probe (its number), stretch, first_step, first_step_after; pattern level: those of
-  /// the most selective of its heads. What is not known is left out. A probe at or before the last
-  /// step is taken as a new stretch of the run (a second data phase), never as an error. Throws
-  /// std::invalid_argument when heads, patterns or nulls do not fit the tracker; its state is then
-  /// unchanged.
+  /// margin_excess, critical_z, p_value, alpha (the margin's test), mass_z, mass_critical_z,
+  /// mass_p_value, mass_alpha, probe (its number), stretch, first_step, first_step_after; pattern
+  /// level: those of the most selective of its heads. What is not known is left out. A probe at or
+  /// before the last step is taken as a new stretch of the run (a second data phase), never as an
+  /// error. Throws std::invalid_argument when heads, patterns or nulls do not fit the tracker; its
+  /// state is then unchanged.
   std::vector<Event> update(const ProbeEvidence& probe);
 
   /// The circuit that should be verified next, if one is due: a formed set without a verdict, one

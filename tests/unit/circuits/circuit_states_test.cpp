@@ -245,6 +245,11 @@ TEST(CircuitTracker, RefusesWhatDoesNotFit) {
                std::invalid_argument);
   EXPECT_THROW(run.tracker.update({.step = 20, .heads = run.heads, .nulls = {{}}}),
                std::invalid_argument);
+  PatternNulls of_one_head;
+  of_one_head.margin = {.z = {1}, .excess = {1}, .beats = {false}};
+  EXPECT_THROW(
+      run.tracker.update({.step = 20, .heads = run.heads, .nulls = {of_one_head, PatternNulls{}}}),
+      std::invalid_argument);
   EXPECT_EQ(run.tracker.probes(), 1);
 }
 
