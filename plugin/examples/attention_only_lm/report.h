@@ -4,7 +4,7 @@
 
 #include "headscope/monitor.h"
 #include "plugin/examples/attention_only_lm/demo_options.h"
-#include "plugin/examples/attention_only_lm/train.h"
+#include "plugin/examples/attention_only_lm/training_result.h"
 
 namespace headscope::demo {
 
