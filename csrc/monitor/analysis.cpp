@@ -279,6 +279,13 @@ void Analysis::load(const std::string& bytes) {
     // Controls of the next verification are drawn from these.
     Snapshot snapshot;
     snapshot.source = Source::kProbe;
+    snapshot.segment = state.segment + 1;
+    snapshot.integral_axis = state.integral_axis;
+    if (plan_) {
+      snapshot.context = plan_->context;
+      snapshot.controls = to_string(plan_->controls);
+    }
+    for (const Pattern& pattern : patterns_) snapshot.patterns.push_back(pattern.name);
     snapshot.heads = std::move(state.last_probe_heads);
     last_probe_ = std::make_shared<const Snapshot>(std::move(snapshot));
   }
