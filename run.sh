@@ -12,7 +12,7 @@ BUILD_PACKAGES=(g++ cmake ninja-build pkg-config python3 python3-venv prometheus
   libcli11-dev nlohmann-json3-dev libsqlite3-dev libgtest-dev libgmock-dev)
 TEST_PACKAGES=(clang-format-14 curl git sqlite3)
 
-say() { printf '\033[1m[run.sh]\033[0m %s\n' "$*" >&2; }
+say() { printf '[run.sh] %s\n' "$*" >&2; }
 die() {
   printf '[run.sh] error: %s\n' "$1" >&2
   shift
