@@ -16,11 +16,11 @@ struct Row {
   double aim = std::numeric_limits<double>::quiet_NaN();
   double measured = std::numeric_limits<double>::quiet_NaN();
   bool smaller_is_better = false;
-  std::string unit;  ///< of must, aim and measured: "x", "us", "relative error"
+  std::string unit = {};  ///< of must, aim and measured: "x", "us", "relative error"
   double spread =
       std::numeric_limits<double>::quiet_NaN();  ///< max / min of our repetitions, minus 1
-  std::string roof;  ///< baseline or roof that the figure is relative to, in words and numbers
-  std::string note;
+  std::string roof = {};  ///< baseline or roof that the figure is relative to, in words and numbers
+  std::string note = {};
 
   bool is_measured() const { return std::isfinite(measured); }
   bool meets(double bound) const {
