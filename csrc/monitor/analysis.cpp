@@ -123,8 +123,9 @@ void Analysis::take_probe(const Capture& capture, const CaptureInfo& info) {
   classify(snapshot);
 
   const int64_t probe_number = tracker_->probes() + 1;
-  const double alpha = spent_alpha(options_.rules.alpha, static_cast<int64_t>(patterns_.size()),
-                                   options_.rules.planned_probes, probe_number);
+  double alpha = spent_alpha(options_.rules.alpha, static_cast<int64_t>(patterns_.size()),
+                             options_.rules.planned_probes, probe_number);
+  if (options_.rules.precursor == Precursor::kEither) alpha /= 2;  // two tests may call
   ProbeEvidence evidence{info.step, info.tokens, info.wall_time, snapshot.heads, {}};
   evidence.nulls = test_nulls(capture, *plan_, alpha,
                               options_.seed + static_cast<uint64_t>(probe_number), snapshot.heads);

@@ -26,9 +26,11 @@ const char* to_string(Source source);
 
 /// What one head does on one pattern (docs/math.md section 4). NaN: not measured.
 struct PatternReading {
-  double selectivity = kNaN;   ///< mean attention per target / mean attention per control, ratio of means
-  double mass = kNaN;          ///< mean over rows of the attention summed over the row's targets, 0..1
-  double margin = kNaN;        ///< mean over rows of (score of target - log-mean-exp of lag-matched keys), nats
+  double selectivity =
+      kNaN;            ///< mean attention per target / mean attention per control, ratio of means
+  double mass = kNaN;  ///< mean over rows of the attention summed over the row's targets, 0..1
+  double margin =
+      kNaN;  ///< mean over rows of (score of target - log-mean-exp of lag-matched keys), nats
   double control_mass = kNaN;  ///< mean attention per control position, 0..1
   double margin_z = kNaN;      ///< margin in standard deviations of its own null
   double mass_z = kNaN;        ///< mass in standard deviations of its own null
@@ -37,22 +39,23 @@ struct PatternReading {
 /// All that one measured step says of one head.
 struct HeadReading {
   HeadId id;
-  double participation_ratio = kNaN;            ///< exp(entropy of the spectrum), uncentred, 1..min(N, D)
+  double participation_ratio = kNaN;  ///< exp(entropy of the spectrum), uncentred, 1..min(N, D)
   double participation_ratio_centred = kNaN;    ///< the same of the covariance about the mean
   double participation_ratio_quadratic = kNaN;  ///< (sum l)^2 / sum l^2, uncentred
   double participation_ratio_quadratic_centred = kNaN;
-  double null_participation_ratio = kNaN;  ///< the same head on random tokens, same N (probe source only)
-  double pr_integral = kNaN;               ///< integral of max(PR - 1, 0) so far (probe source only)
-  double output_norm = kNaN;               ///< root of the mean squared norm of z
-  double entropy = kNaN;                   ///< mean entropy of the sampled attention rows, nats
-  double max_logit = kNaN;                 ///< largest pre-softmax score over the sampled rows
-  double sink_mass = kNaN;                 ///< mean attention on position 0
-  std::vector<double> eigenvalues;         ///< of the uncentred second moment / N, descending
-  std::vector<PatternReading> patterns;    ///< in the order of Snapshot::patterns
-  std::string best_pattern;                ///< class by best selectivity, "unclassified" below its threshold
-  int64_t samples = 0;                     ///< N, rows that entered the spectrum
-  bool finite = true;                      ///< false: NaN or Inf in z or in the scores; figures are NaN
-  bool specialising = false;               ///< PR excess over its null rose and held (no pattern named)
+  double null_participation_ratio =
+      kNaN;                         ///< the same head on random tokens, same N (probe source only)
+  double pr_integral = kNaN;        ///< integral of max(PR - 1, 0) so far (probe source only)
+  double output_norm = kNaN;        ///< root of the mean squared norm of z
+  double entropy = kNaN;            ///< mean entropy of the sampled attention rows, nats
+  double max_logit = kNaN;          ///< largest pre-softmax score over the sampled rows
+  double sink_mass = kNaN;          ///< mean attention on position 0
+  std::vector<double> eigenvalues;  ///< of the uncentred second moment / N, descending
+  std::vector<PatternReading> patterns;  ///< in the order of Snapshot::patterns
+  std::string best_pattern;   ///< class by best selectivity, "unclassified" below its threshold
+  int64_t samples = 0;        ///< N, rows that entered the spectrum
+  bool finite = true;         ///< false: NaN or Inf in z or in the scores; figures are NaN
+  bool specialising = false;  ///< PR excess over its null rose and held (no pattern named)
 };
 
 /// The life of a pattern's circuit and of one head in it (docs/math.md section 6).
@@ -77,14 +80,15 @@ CircuitState circuit_state_from_string(const std::string& name);
 struct Event {
   int64_t step = 0;
   double tokens = kNaN;
-  double wall_time = kNaN;         ///< seconds since the Unix epoch
-  int64_t previous_probe_step = -1;  ///< the change lies in (previous_probe_step, step]; -1: first probe
-  std::string kind;                ///< a state's name, "specialising", "converted"
-  std::string pattern;             ///< empty for "specialising"
+  double wall_time = kNaN;  ///< seconds since the Unix epoch
+  int64_t previous_probe_step =
+      -1;               ///< the change lies in (previous_probe_step, step]; -1: first probe
+  std::string kind;     ///< a state's name, "specialising", "converted"
+  std::string pattern;  ///< empty for "specialising"
   bool head_level = false;
   std::vector<HeadId> heads;
   std::map<std::string, double> figures;  ///< e.g. selectivity, mass, threshold, p_value, effect
-  std::string rule;                ///< the rule that was applied, in words
+  std::string rule;                       ///< the rule that was applied, in words
 };
 
 /// Outcome of one ablation (docs/math.md section 7). Losses in nats per example.
@@ -96,31 +100,33 @@ struct AblationReport {
   std::vector<HeadId> heads;
   double baseline_loss = kNaN;
   double ablated_loss = kNaN;
-  double effect = kNaN;               ///< ablated - baseline
-  std::vector<double> control_effects;  ///< one per control set
+  double effect = kNaN;                           ///< ablated - baseline
+  std::vector<double> control_effects;            ///< one per control set
   std::vector<std::vector<HeadId>> control_sets;  ///< the heads of each
-  std::vector<double> single_head_effects;  ///< each head of `heads` alone; filled where fewer than 8 controls exist
+  std::vector<double> single_head_effects;  ///< each head of `heads` alone; filled where fewer than
+                                            ///< 8 controls exist
   double control_mean = kNaN;
-  double difference_low = kNaN;       ///< bootstrap interval of effect - control mean
+  double difference_low = kNaN;  ///< bootstrap interval of effect - control mean
   double difference_high = kNaN;
-  double upper_bound_effect = kNaN;   ///< all heads of the layers; reported, never a gate
-  double attainable_p = kNaN;         ///< 1 / (controls + 1)
+  double upper_bound_effect = kNaN;  ///< all heads of the layers; reported, never a gate
+  double attainable_p = kNaN;        ///< 1 / (controls + 1)
   int64_t examples = 0;
   CircuitState verdict = CircuitState::kInconclusive;  ///< verified, not causal or inconclusive
-  std::string reason;                 ///< the verdict in words, with the number of controls it rests on
+  std::string reason;  ///< the verdict in words, with the number of controls it rests on
 };
 
 /// One pattern's circuit at one snapshot.
 struct CircuitReading {
   std::string pattern;
   CircuitState state = CircuitState::kDormant;
-  std::vector<HeadId> heads;         ///< emerging heads while emerging, formed heads after
-  double formed_threshold = kNaN;    ///< selectivity x(T) that `formed` needs at this context
-  double critical_margin_z = kNaN;   ///< family-wise critical value of the last probe
-  double best_selectivity = kNaN;    ///< of all heads, last probe
-  int64_t emerging_step = -1;        ///< first probe of the run of probes that made it emerging; -1: never
-  int64_t margin_step = -1;          ///< first probe at which the margin beat its null for good
-  int64_t mass_step = -1;            ///< the same for the attention mass
+  std::vector<HeadId> heads;        ///< emerging heads while emerging, formed heads after
+  double formed_threshold = kNaN;   ///< selectivity x(T) that `formed` needs at this context
+  double critical_margin_z = kNaN;  ///< family-wise critical value of the last probe
+  double best_selectivity = kNaN;   ///< of all heads, last probe
+  int64_t emerging_step =
+      -1;                    ///< first probe of the run of probes that made it emerging; -1: never
+  int64_t margin_step = -1;  ///< first probe at which the margin beat its null for good
+  int64_t mass_step = -1;    ///< the same for the attention mass
   int64_t formed_step = -1;
   int64_t verified_step = -1;
   double emerging_tokens = kNaN;
@@ -130,41 +136,41 @@ struct CircuitReading {
 
 /// Counts of what the monitor did and of what went wrong, as of a snapshot. Never reset.
 struct Health {
-  std::map<std::string, uint64_t> errors;   ///< by kind; kinds are listed in docs/metrics.md
-  uint64_t taps = 0;                        ///< attention calls measured
-  uint64_t taps_missing = 0;                ///< expected layers that did not report at a measured step
-  uint64_t taps_skipped = 0;                ///< seen but not measured (recompute, paused)
-  uint64_t snapshots_dropped = 0;           ///< by the hand-over to the sinks
+  std::map<std::string, uint64_t> errors;  ///< by kind; kinds are listed in docs/metrics.md
+  uint64_t taps = 0;                       ///< attention calls measured
+  uint64_t taps_missing = 0;       ///< expected layers that did not report at a measured step
+  uint64_t taps_skipped = 0;       ///< seen but not measured (recompute, paused)
+  uint64_t snapshots_dropped = 0;  ///< by the hand-over to the sinks
   uint64_t nonfinite_readings = 0;
   uint64_t probes = 0;
   uint64_t measured_steps = 0;
-  double tap_seconds = 0;                   ///< training thread, inside observe()
-  double probe_seconds = 0;                 ///< training thread, probe forwards
-  double ablation_seconds = 0;              ///< training thread, ablation forwards
-  double wait_seconds = 0;                  ///< training thread, waiting for an earlier measured step
-  double analysis_seconds = 0;              ///< analysis thread
+  double tap_seconds = 0;       ///< training thread, inside observe()
+  double probe_seconds = 0;     ///< training thread, probe forwards
+  double ablation_seconds = 0;  ///< training thread, ablation forwards
+  double wait_seconds = 0;      ///< training thread, waiting for an earlier measured step
+  double analysis_seconds = 0;  ///< analysis thread
 };
 
 /// Everything known at one measured step. Immutable once published.
 struct Snapshot {
-  int64_t step = 0;                    ///< optimizer steps done before this measurement
-  double tokens = kNaN;                ///< tokens seen before this measurement
-  double wall_time = kNaN;             ///< seconds since the Unix epoch
-  double loss = kNaN;                  ///< as told by StepScope::loss, NaN if never
-  int64_t segment = 0;                 ///< counts resumptions; replayed steps supersede earlier segments
+  int64_t step = 0;         ///< optimizer steps done before this measurement
+  double tokens = kNaN;     ///< tokens seen before this measurement
+  double wall_time = kNaN;  ///< seconds since the Unix epoch
+  double loss = kNaN;       ///< as told by StepScope::loss, NaN if never
+  int64_t segment = 0;      ///< counts resumptions; replayed steps supersede earlier segments
   Source source = Source::kTrain;
-  int64_t context = 0;                 ///< T of the batch
-  int64_t probe_interval = 0;          ///< steps since the previous probe (0: first)
-  std::string dtype;                   ///< of z, e.g. "Float"
-  std::string integral_axis;           ///< definition of pr_integral, e.g. "ln_tokens"
-  std::string controls;                ///< definition of the selectivity's denominator
+  int64_t context = 0;         ///< T of the batch
+  int64_t probe_interval = 0;  ///< steps since the previous probe (0: first)
+  std::string dtype;           ///< of z, e.g. "Float"
+  std::string integral_axis;   ///< definition of pr_integral, e.g. "ln_tokens"
+  std::string controls;        ///< definition of the selectivity's denominator
   std::vector<std::string> patterns;
-  std::vector<HeadReading> heads;      ///< sorted by id
-  std::vector<CircuitReading> circuits;  ///< in the order of `patterns`
-  std::vector<Event> events;           ///< new since the previous snapshot
+  std::vector<HeadReading> heads;         ///< sorted by id
+  std::vector<CircuitReading> circuits;   ///< in the order of `patterns`
+  std::vector<Event> events;              ///< new since the previous snapshot
   std::vector<AblationReport> ablations;  ///< new since the previous snapshot
-  double sink_any = kNaN;              ///< share of heads whose first-token selectivity >= 30
-  double sink_class = kNaN;            ///< share of heads whose best class is first-token
+  double sink_any = kNaN;                 ///< share of heads whose first-token selectivity >= 30
+  double sink_class = kNaN;               ///< share of heads whose best class is first-token
   Health health;
 };
 

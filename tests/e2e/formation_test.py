@@ -11,7 +11,7 @@ import unittest
 
 from demo import BIN, Demo
 
-STEPS = 1300
+STEPS = 1500
 FORMED_BETWEEN = (400, STEPS)
 NAMES = ["headscope_head_participation_ratio", "headscope_head_pr_integral",
          'headscope_head_selectivity_ratio{', 'pattern="induction"', "headscope_circuit_state", "headscope_step ",
