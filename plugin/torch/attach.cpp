@@ -39,7 +39,6 @@ std::shared_ptr<Monitor> Monitor::attach(Options options) {
       server.log = options.log;
       const auto started = start_metrics_server(server);
       url = started->url();
-      options.log(LogLevel::kInfo, "metrics at " + url + "/metrics");
       sinks.push_back(started);
     });
   }
