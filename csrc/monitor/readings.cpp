@@ -77,6 +77,18 @@ void finish_rows(const RowSums& sums, HeadReading& reading) {
 struct PatternSums {
   double mass = 0, margin = 0, control_mass = 0, lag_mass = 0;
   int64_t targets = 0, controls = 0, rows = 0, margin_rows = 0;
+
+  /// A target that no key can be compared with (all masked) leaves the margin out, not the mass.
+  void add_margin(float target_score, float reference_score) {
+    const double difference =
+        static_cast<double>(target_score) - static_cast<double>(reference_score);
+    if (!std::isfinite(difference)) return;
+    margin += difference;
+    ++margin_rows;
+  }
+  double mean_margin() const {
+    return margin_rows > 0 ? margin / static_cast<double>(margin_rows) : kNaN;
+  }
 };
 
 double selectivity_of(double mass_per_target, double mass_per_control) {
@@ -162,12 +174,7 @@ void read_train_attention(const LayerCapture& layer, const std::vector<TrainPlan
             own.targets += targets;
             own.controls += controls;
             ++own.rows;
-            const double margin = static_cast<double>(score[group]) -
-                                  static_cast<double>(score[group + pattern_count]);
-            if (std::isfinite(margin)) {
-              own.margin += margin;
-              ++own.margin_rows;
-            }
+            own.add_margin(score[group], score[group + pattern_count]);
           }
         }
       }
@@ -186,7 +193,7 @@ void read_train_attention(const LayerCapture& layer, const std::vector<TrainPlan
       reading.control_mass = own.control_mass / static_cast<double>(own.controls);
       reading.selectivity =
           selectivity_of(own.mass / static_cast<double>(own.targets), reading.control_mass);
-      if (own.margin_rows > 0) reading.margin = own.margin / static_cast<double>(own.margin_rows);
+      reading.margin = own.mean_margin();
     }
     finish_rows(row_sums[h], readings[h]);
   }
@@ -224,12 +231,7 @@ void read_probe_attention(const LayerCapture& layer, const ProbePlan& plan,
           own.mass += static_cast<double>(mass[plan.target_group(p)]);
           own.targets += targets;
           ++own.rows;
-          const double margin = static_cast<double>(score[plan.target_group(p)]) -
-                                static_cast<double>(score[plan.reference_group(p)]);
-          if (std::isfinite(margin)) {
-            own.margin += margin;
-            ++own.margin_rows;
-          }
+          own.add_margin(score[plan.target_group(p)], score[plan.reference_group(p)]);
         }
       }
     }
@@ -253,7 +255,7 @@ void read_probe_attention(const LayerCapture& layer, const ProbePlan& plan,
           reading.control_mass = control[h] / static_cast<double>(control_positions[h]);
       }
       reading.selectivity = selectivity_of(own.mass / targets, reading.control_mass);
-      if (own.margin_rows > 0) reading.margin = own.margin / static_cast<double>(own.margin_rows);
+      reading.margin = own.mean_margin();
     }
     finish_rows(row_sums[h], readings[h]);
   }
