@@ -34,13 +34,14 @@ Row taps_row(int64_t tokens) {
     monitor.observe(0, q, k, v, z);
   };
   const auto times = time_interleaved({ours, [&] { reference_way(q, k, v); }});
-  Row row{"9", std::string("taps of a layer against eager + SVD, T = ") + std::to_string(tokens)};
+  Row row{.id = "9",
+          .name = "taps of a layer against eager + SVD, T = " + std::to_string(tokens),
+          .unit = "x"};
   row.must = tokens == 256 ? 10 : 60;
   row.aim = tokens == 256 ? 15 : 100;
   row.measured = times[1].best / times[0].best;
-  row.unit = "x";
   row.spread = times[0].spread;
-  row.roof = std::string("as users write it: ") + std::to_string(1e3 * times[1].best) + " ms";
+  row.roof = "as users write it: " + std::to_string(1e3 * times[1].best) + " ms";
   return row;
 }
 
