@@ -85,7 +85,7 @@ struct CircuitLife {
 
 /// All that changes from probe to probe.
 struct TrackerState {
-  std::vector<HeadId> head_ids;  ///< fixed by the first probe
+  std::vector<HeadId> head_ids;  ///< in order of their first probe
   std::vector<CircuitLife> circuits;
   int64_t probes = 0;
   int64_t stretch = 0;

@@ -33,15 +33,15 @@ void CircuitTracker::Impl::check(const ProbeEvidence& probe) const {
     throw std::invalid_argument("CircuitTracker::update: " + what);
   };
   const size_t patterns = setup.patterns.size(), heads = probe.heads.size();
-  const bool first = state.probes == 0;
-  if (!first && heads != state.head_ids.size())
-    fail(std::to_string(heads) + " heads, earlier probes had " +
-         std::to_string(state.head_ids.size()));
+  const size_t known = state.head_ids.size();
+  if (heads < known)
+    fail(std::to_string(heads) + " heads, earlier probes had " + std::to_string(known) +
+         "; a head that did not report is given as not finite");
   std::set<HeadId> seen;
   for (size_t h = 0; h < heads; ++h) {
     const HeadReading& head = probe.heads[h];
-    if (first && !seen.insert(head.id).second) fail("head " + name_of(head.id) + " is given twice");
-    if (!first && head.id != state.head_ids[h])
+    if (!seen.insert(head.id).second) fail("head " + name_of(head.id) + " is given twice");
+    if (h < known && head.id != state.head_ids[h])
       fail("head " + name_of(head.id) + " where earlier probes had " + name_of(state.head_ids[h]));
     if (head.patterns.size() != patterns)
       fail("head " + name_of(head.id) + " has " + std::to_string(head.patterns.size()) +
@@ -61,10 +61,10 @@ void CircuitTracker::Impl::check(const ProbeEvidence& probe) const {
 }
 
 void CircuitTracker::Impl::begin(const ProbeEvidence& probe) {
-  if (state.probes == 0) {
-    for (const auto& head : probe.heads) state.head_ids.push_back(head.id);
-    for (auto& circuit : state.circuits) circuit.heads.resize(probe.heads.size());
-  }
+  // Heads that report for the first time join behind the known ones, dormant.
+  for (const auto& head : probe.heads.subspan(state.head_ids.size()))
+    state.head_ids.push_back(head.id);
+  for (auto& circuit : state.circuits) circuit.heads.resize(probe.heads.size());
   const bool goes_back = state.probes > 0 && probe.step <= state.now.step;
   const bool restarts = state.probes > 0 && (goes_back || probe.new_stretch);
   if (restarts) {

@@ -12,8 +12,9 @@ namespace {
 constexpr std::string_view kMagic = "HSFG";
 constexpr uint32_t kVersion = 1;
 
-constexpr double Snapshot::*kScalars[] = {&Snapshot::tokens, &Snapshot::wall_time, &Snapshot::loss,
-                                          &Snapshot::sink_any, &Snapshot::sink_class};
+constexpr double Snapshot::*kScalars[] = {&Snapshot::tokens,     &Snapshot::wall_time,
+                                          &Snapshot::loss,       &Snapshot::sink_any,
+                                          &Snapshot::sink_class, &Snapshot::repeat_gap};
 
 constexpr double HeadReading::*kHeadFigures[] = {
     &HeadReading::participation_ratio,
@@ -26,6 +27,7 @@ constexpr double HeadReading::*kHeadFigures[] = {
     &HeadReading::entropy,
     &HeadReading::max_logit,
     &HeadReading::sink_mass,
+    &HeadReading::prefix_matching,
 };
 
 constexpr double PatternReading::*kPatternFigures[] = {

@@ -52,6 +52,7 @@ void add_source(const Snapshot& snapshot, FamilyBuilder& builder) {
   builder.add("headscope_source_step", {source}, static_cast<double>(snapshot.step));
   builder.add("headscope_context_tokens", {source}, static_cast<double>(snapshot.context));
   builder.add_measured("headscope_sink_any_ratio", {source}, snapshot.sink_any);
+  builder.add_measured("headscope_repeat_gap_nats", {source}, snapshot.repeat_gap);
   builder.add_measured("headscope_sink_class_ratio", {source}, snapshot.sink_class);
   const auto fewest = std::min_element(
       snapshot.heads.begin(), snapshot.heads.end(),
@@ -170,7 +171,10 @@ void add_errors(const Health& health, FamilyBuilder& builder) {
 
 ExportState state_after(const ExportState& state, std::shared_ptr<const Snapshot> snapshot) {
   ExportState next = state;
-  (snapshot->source == Source::kTrain ? next.train : next.probe) = snapshot;
+  // Without heads it carries events only, and the last readings stand.
+  if (!snapshot->heads.empty()) {
+    (snapshot->source == Source::kTrain ? next.train : next.probe) = snapshot;
+  }
   if (!snapshot->circuits.empty()) next.circuits = snapshot;
   next.loss_told = next.loss_told || !std::isnan(snapshot->loss);
   for (const Event& event : snapshot->events) {

@@ -31,6 +31,7 @@ constexpr HeadFigure kHeadFigures[] = {
     {"headscope_head_attention_entropy_nats", &HeadReading::entropy},
     {"headscope_head_max_logit", &HeadReading::max_logit},
     {"headscope_head_sink_mass_ratio", &HeadReading::sink_mass},
+    {"headscope_head_prefix_matching_ratio", &HeadReading::prefix_matching},
 };
 
 struct PatternFigure {

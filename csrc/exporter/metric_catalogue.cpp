@@ -54,6 +54,9 @@ constexpr MetricSpec kCatalogue[] = {
      "Rows behind each spectrum (smallest over the heads); participation ratios of different "
      "sample counts do not compare.",
      "`HeadReading::samples`", "no head was measured"},
+    {"headscope_repeat_gap_nats", kGauge, "source", "nats",
+     "Loss of the first copy of a repeated block minus the loss of its second copy.",
+     "`Snapshot::repeat_gap`", kNotMeasured},
     {"headscope_sink_any_ratio", kGauge, "source", "1",
      "Share of heads whose first-token selectivity is at least 30.", "`Snapshot::sink_any`",
      kNotMeasured},
@@ -87,6 +90,11 @@ constexpr MetricSpec kCatalogue[] = {
     {"headscope_head_max_logit", kGauge, kHead, "1",
      "Largest attention score before softmax over the sampled rows.", "`HeadReading::max_logit`",
      kNotMeasured},
+    {"headscope_head_prefix_matching_ratio", kGauge, kHead, "1",
+     "Mean attention, in the second copy of a repeated block, on the token after the query's "
+     "earlier "
+     "occurrence.",
+     "`HeadReading::prefix_matching`", kNotMeasured},
     {"headscope_head_sink_mass_ratio", kGauge, kHead, "1", "Mean attention on position 0.",
      "`HeadReading::sink_mass`", kNotMeasured},
     {"headscope_head_finite", kGauge, kHead, "1",

@@ -70,7 +70,7 @@ class Server : public MetricsServer {
     // "All interfaces" is no address to go to.
     url_ = "http://" + (address_ == "0.0.0.0" ? "127.0.0.1" : address_) + ":" +
            std::to_string(http_->port());
-    if (!options_.endpoint_file.empty()) replace_file(options_.endpoint_file, url_ + "\n");
+    announce_endpoint();
     log(LogLevel::kInfo, "serving metrics on " + url_ + "/metrics");
   }
 
@@ -93,6 +93,16 @@ class Server : public MetricsServer {
   std::string url() const override { return url_; }
 
  private:
+  /// Metrics without the file are better than no metrics.
+  void announce_endpoint() {
+    if (options_.endpoint_file.empty()) return;
+    try {
+      replace_file(options_.endpoint_file, url_ + "\n");
+    } catch (const std::exception& error) {
+      log(LogLevel::kWarning, std::string("the endpoint file is not written: ") + error.what());
+    }
+  }
+
   void start() {
     const int last =
         options_.port == 0 ? 0 : std::min(kLastPort, options_.port + options_.ports_to_try - 1);

@@ -4,13 +4,22 @@
 
 #include <chrono>
 #include <iterator>
+#include <set>
 
 #include "csrc/monitor/host_guard.h"
-#include "csrc/monitor/readings.h"
 #include "csrc/monitor/state_codec.h"
 #include "headscope/screen.h"
 
 namespace headscope {
+namespace {
+
+// The smallest level that a reasonable number of null draws resolves (1e5). Spending goes on at it
+// once the halves of CircuitRules::alpha are smaller, after about three times planned_probes.
+constexpr double kLeastAlpha = 1e-5;
+// Circuits that have formed are tested on every fourth probe.
+constexpr int64_t kSettledEvery = 4;
+
+}  // namespace
 
 double wall_clock() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -20,8 +29,10 @@ Analysis::Analysis(const Options& options, std::shared_ptr<HealthCounters> healt
                    std::shared_ptr<FaultGate> gate, SinkThread& sinks)
     : options_(options), health_(std::move(health)), gate_(std::move(gate)), sinks_(sinks) {}
 
-void Analysis::set_probe(std::shared_ptr<const ProbePlan> plan) {
+void Analysis::set_probe(std::shared_ptr<const ProbePlan> plan, std::string definition) {
   const std::scoped_lock lock(mutex_);
+  probe_definition_ = std::move(definition);
+  probe_heads_.clear();
   plan_ = std::move(plan);
   patterns_ = plan_->patterns;
   tracker_.emplace(patterns_, plan_->context, options_.rules);
@@ -101,6 +112,7 @@ void Analysis::take_train(const Capture& capture, const CaptureInfo& info) {
     first += readings.size();
   }
   classify(snapshot);
+  health_->measured_steps.fetch_add(1, std::memory_order_relaxed);
   const std::scoped_lock lock(mutex_);
   finish(std::move(snapshot));
 }
@@ -109,6 +121,7 @@ void Analysis::take_probe(const Capture& capture, const CaptureInfo& info) {
   const QuietScope quiet;
   Snapshot snapshot = begin_snapshot(info, Source::kProbe, capture);
   snapshot.controls = to_string(plan_->controls);
+  snapshot.repeat_gap = capture.repeat_gap;
   size_t first = 0;
   std::vector<double> max_pr;
   for (const auto& [layer, own] : capture.layers) {
@@ -126,16 +139,20 @@ void Analysis::take_probe(const Capture& capture, const CaptureInfo& info) {
   double alpha = spent_alpha(options_.rules.alpha, static_cast<int64_t>(patterns_.size()),
                              options_.rules.planned_probes, probe_number);
   if (options_.rules.precursor == Precursor::kEither) alpha /= 2;  // two tests may call
-  ProbeEvidence evidence{info.step, info.tokens, info.wall_time, snapshot.heads, {}};
-  evidence.nulls = test_nulls(capture, *plan_, alpha,
-                              options_.seed + static_cast<uint64_t>(probe_number), snapshot.heads);
+  alpha = std::max(alpha, kLeastAlpha);
+  std::vector<PatternNulls> nulls =
+      test_nulls(capture, *plan_, nulls_wanted(probe_number), alpha,
+                 options_.seed + static_cast<uint64_t>(probe_number), snapshot.heads);
 
   const std::scoped_lock lock(mutex_);
   for (size_t i = 0; i < snapshot.heads.size(); ++i) {
     HeadReading& reading = snapshot.heads[i];
     Trajectory& trajectory = trajectories_.try_emplace(reading.id, options_.integral).first->second;
     trajectory.add({info.step, info.tokens, reading.participation_ratio});
-    reading.pr_integral = trajectory.integral();
+    // Without told tokens a token axis has no integral: not measured, rather than zero.
+    const bool on_axis =
+        options_.integral.axis == IntegralAxis::kStep || std::isfinite(info.tokens);
+    reading.pr_integral = on_axis ? trajectory.integral() : kNaN;
     const bool began = specialisation_.update(reading.id, reading.participation_ratio,
                                               reading.null_participation_ratio, max_pr[i]);
     reading.specialising = specialisation_.specialising(reading.id);
@@ -155,24 +172,81 @@ void Analysis::take_probe(const Capture& capture, const CaptureInfo& info) {
         "alert";
     pending_events_.push_back(std::move(event));
   }
-  std::vector<Event> events = tracker_->update(evidence);
+  const std::vector<HeadReading> heads = in_tracker_order(snapshot.heads, nulls);
+  std::vector<Event> events =
+      tracker_->update({info.step, info.tokens, info.wall_time, heads, std::move(nulls)});
   pending_events_.insert(pending_events_.end(), std::make_move_iterator(events.begin()),
                          std::make_move_iterator(events.end()));
   snapshot.circuits = tracker_->readings();
   health_->probes.fetch_add(1, std::memory_order_relaxed);
+  health_->measured_steps.fetch_add(1, std::memory_order_relaxed);
   finish(std::move(snapshot));
+}
+
+std::vector<NullsWanted> Analysis::nulls_wanted(int64_t probe_number) const {
+  std::vector<NullsWanted> wanted;
+  for (const CircuitReading& circuit : tracker_->readings()) {
+    const bool settled = circuit.formed_step >= 0 && circuit.state != CircuitState::kLost;
+    // A settled circuit's dates are frozen; its tests only let further heads emerge, and full draws
+    // cost most there.
+    const bool due = !settled || probe_number % kSettledEvery == 0;
+    wanted.push_back({due, due && (!settled || options_.rules.precursor != Precursor::kMargin)});
+  }
+  return wanted;
+}
+
+std::vector<HeadReading> Analysis::in_tracker_order(const std::vector<HeadReading>& heads,
+                                                    std::vector<PatternNulls>& nulls) {
+  std::map<HeadId, size_t> place;
+  for (size_t i = 0; i < heads.size(); ++i) place[heads[i].id] = i;
+  const std::set<HeadId> known(probe_heads_.begin(), probe_heads_.end());
+  for (const HeadReading& head : heads) {
+    if (!known.contains(head.id)) probe_heads_.push_back(head.id);
+  }
+  std::vector<HeadReading> ordered;
+  for (const HeadId& id : probe_heads_) {
+    const auto found = place.find(id);
+    if (found != place.end()) {
+      ordered.push_back(heads[found->second]);
+      continue;
+    }
+    HeadReading silent;
+    silent.id = id;
+    silent.finite = false;
+    silent.patterns.resize(patterns_.size());
+    ordered.push_back(std::move(silent));
+  }
+  for (PatternNulls& pattern : nulls) {
+    for (auto* test : {&pattern.margin, &pattern.mass}) {
+      if (!*test) continue;
+      NullTestResult& result = **test;
+      const NullTestResult given = result;
+      result.z.assign(ordered.size(), kNaN);
+      result.excess.assign(ordered.size(), kNaN);
+      result.beats.assign(ordered.size(), false);
+      for (size_t i = 0; i < ordered.size(); ++i) {
+        const auto found = place.find(ordered[i].id);
+        if (found == place.end()) continue;
+        result.z[i] = given.z[found->second];
+        result.excess[i] = given.excess[found->second];
+        result.beats[i] = given.beats[found->second];
+      }
+    }
+  }
+  return ordered;
 }
 
 // Called with the lock held.
 void Analysis::finish(Snapshot snapshot) {
-  health_->measured_steps.fetch_add(1, std::memory_order_relaxed);
   remember(pending_events_);
   snapshot.events = std::exchange(pending_events_, {});
   snapshot.ablations = std::exchange(pending_ablations_, {});
   if (snapshot.circuits.empty() && tracker_) snapshot.circuits = tracker_->readings();
   snapshot.health = health_->read();
-  auto shared = std::make_shared<const Snapshot>(snapshot);
-  (snapshot.source == Source::kProbe ? last_probe_ : last_train_) = std::move(shared);
+  if (!snapshot.heads.empty()) {
+    auto shared = std::make_shared<const Snapshot>(snapshot);
+    (snapshot.source == Source::kProbe ? last_probe_ : last_train_) = std::move(shared);
+  }
   sinks_.publish(std::move(snapshot));
 }
 
@@ -192,12 +266,10 @@ void Analysis::take_ablation(const AblationReport& report, double tokens, double
 void Analysis::flush(const CaptureInfo& info) {
   const std::scoped_lock lock(mutex_);
   if (pending_events_.empty() && pending_ablations_.empty()) return;
-  Snapshot snapshot = last_probe_ ? *last_probe_ : Snapshot{};
-  snapshot.step = info.step;
-  snapshot.tokens = info.tokens;
-  snapshot.wall_time = info.wall_time;
-  snapshot.circuits.clear();
-  finish(std::move(snapshot));
+  // No reading belongs to this moment: events and ablations alone.
+  Capture nothing;
+  nothing.context = plan_ ? plan_->context : 0;
+  finish(begin_snapshot(info, Source::kProbe, nothing));
 }
 
 std::optional<CircuitTracker::Due> Analysis::verification_due() const {
@@ -246,6 +318,8 @@ std::string Analysis::save() const {
   state.ablations = ablations_;
   state.pending_ablations = pending_ablations_;
   state.integral_axis = to_string(options_.integral.axis);
+  state.probe_definition = probe_definition_;
+  state.probe_heads = probe_heads_;
   if (last_probe_) state.last_probe_heads = last_probe_->heads;
   return encode(state);
 }
@@ -257,6 +331,11 @@ void Analysis::load(const std::string& bytes) {
     throw std::runtime_error("headscope: the state integrates over " + state.integral_axis +
                              ", this monitor over " + to_string(options_.integral.axis) +
                              "; set Options::integral to the same axis");
+  }
+  if (!state.tracker.empty() && tracker_ && state.probe_definition != probe_definition_) {
+    throw std::runtime_error("headscope: the state's probe is (" + state.probe_definition +
+                             "), this monitor's (" + probe_definition_ +
+                             "); readings of the two cannot be compared");
   }
   if (!state.tracker.empty()) {
     if (!tracker_)
@@ -270,6 +349,7 @@ void Analysis::load(const std::string& bytes) {
     Trajectory& trajectory = trajectories_.try_emplace(id, options_.integral).first->second;
     for (const TrajectoryPoint& point : points) trajectory.add(point);
   }
+  probe_heads_ = std::move(state.probe_heads);
   events_ = std::move(state.events);
   pending_events_ = std::move(state.pending_events);
   ablations_ = std::move(state.ablations);

@@ -10,6 +10,7 @@
 
 #include "csrc/monitor/capture.h"
 #include "csrc/monitor/health.h"
+#include "csrc/monitor/readings.h"
 #include "csrc/monitor/sink_thread.h"
 #include "headscope/circuits.h"
 #include "headscope/monitor.h"
@@ -35,7 +36,8 @@ class Analysis {
            std::shared_ptr<FaultGate> gate, SinkThread& sinks);
 
   /// The probe's patterns, context and plan; before it, train readings use the standard patterns.
-  void set_probe(std::shared_ptr<const ProbePlan> plan);
+  /// definition: what readings must share to be compared, in words; saved with the state.
+  void set_probe(std::shared_ptr<const ProbePlan> plan, std::string definition);
 
   void take_train(const Capture& capture, const CaptureInfo& info);
   void take_probe(const Capture& capture, const CaptureInfo& info);
@@ -62,6 +64,13 @@ class Analysis {
   Snapshot begin_snapshot(const CaptureInfo& info, Source source, const Capture& capture) const;
   std::vector<HeadReading> blank_readings(const Capture& capture) const;
   void classify(Snapshot& snapshot) const;
+  /// Which tests a probe needs: circuits that have formed are settled and tested on every fourth
+  /// probe.
+  std::vector<NullsWanted> nulls_wanted(int64_t probe_number) const;
+  /// The probe's heads in the tracker's order: a known head that did not report is not finite, new
+  /// ones come last.
+  std::vector<HeadReading> in_tracker_order(const std::vector<HeadReading>& heads,
+                                            std::vector<PatternNulls>& nulls);
   void finish(Snapshot snapshot);
   void remember(const std::vector<Event>& events);
 
@@ -73,8 +82,10 @@ class Analysis {
   mutable std::mutex mutex_;  // report() against the analysis thread
   std::vector<Pattern> patterns_ = standard_patterns();
   std::shared_ptr<const ProbePlan> plan_;
+  std::string probe_definition_;
   std::optional<CircuitTracker> tracker_;
   SpecialisationTracker specialisation_;
+  std::vector<HeadId> probe_heads_;  // the tracker's order
   std::map<HeadId, Trajectory> trajectories_;
   std::vector<Event> events_;          // of the whole run
   std::vector<Event> pending_events_;  // for the next snapshot

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace headscope {
 namespace {
@@ -10,6 +11,7 @@ namespace {
 // Tokens that choose the shift: enough to bring it within a tenth of a standard deviation of the
 // mean.
 constexpr int64_t kShiftTokens = 128;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 at::Tensor choose_shift(const at::Tensor& z, const std::optional<at::Tensor>& keep,
                         at::ScalarType type) {
@@ -50,10 +52,14 @@ double self_check_error(const at::Tensor& q, const at::Tensor& k, const at::Tens
   if (bias && bias->dim() == 4 && bias->size(0) > 1) bias = first(*bias);
   const at::Tensor want =
       recompute_rows(first(q), first(k), first(v), first(rows), bias, call.is_causal, call.scale);
-  const at::Tensor got = first(z).index_select(2, rows[0]).to(want.scalar_type());
-  const double error = (got - want).abs().max().item<double>();
-  const double size = want.abs().max().item<double>();
-  if (!std::isfinite(error) || !std::isfinite(size)) return kNaN;
+  const at::Tensor got = first(z).index_select(2, rows[0].clamp_min(0)).to(want.scalar_type());
+  // Rows without any visible key have nothing to compare; the others must be finite in both.
+  const at::Tensor comparable = want.isfinite().all(-1, /*keepdim=*/true);
+  if (!comparable.any().item<bool>()) return kNaN;
+  const at::Tensor zero = at::zeros({}, want.options());
+  const double error = at::where(comparable, (got - want).abs(), zero).max().item<double>();
+  const double size = at::where(comparable, want.abs(), zero).max().item<double>();
+  if (std::isnan(error)) return got.isfinite().all().item<bool>() ? kNaN : kInfinity;
   return size > 0 ? error / size : error;
 }
 

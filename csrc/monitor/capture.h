@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "csrc/probe/probe_plan.h"
+#include "csrc/probe/repeat_plan.h"
 #include "csrc/probe/train_plan.h"
 #include "headscope/measure.h"
 #include "headscope/monitor.h"
@@ -30,6 +31,7 @@ struct LayerCapture {
   SpectrumCapture spectrum;
   SpectrumCapture null_spectrum;         ///< probe only: the random-token rows
   std::vector<AttentionRows> attention;  ///< one per micro-batch or probe chunk
+  std::optional<AttentionRows> repeat;   ///< probe only: the repeated block
   int64_t calls = 0;                     ///< forwards seen in the current pass
   bool attention_trusted = true;         ///< false: the self-check failed
   std::string dtype;
@@ -40,6 +42,7 @@ struct Capture {
   std::map<int64_t, LayerCapture> layers;
   std::vector<TrainPlan> plans;  ///< train only: one per micro-batch
   int64_t context = 0;
+  double repeat_gap = kNaN;  ///< probe only
 };
 
 /// What a failed self-check says.

@@ -38,11 +38,34 @@ Options checked_options(Options options) {
     refuse("port must lie in 0..65535, got " + std::to_string(options.port));
   }
   if (options.sink_queue < 1) refuse("sink_queue must be at least 1");
+  const auto require = [&](bool good, const char* name, double value, const char* range) {
+    if (!good) refuse(std::string(name) + " must be " + range + ", got " + std::to_string(value));
+  };
+  require(options.schedule.probes_per_octave >= 0, "schedule.probes_per_octave",
+          options.schedule.probes_per_octave, "0 (no probes) or more");
+  require(options.integral.floor_tokens > 0 && std::isfinite(options.integral.floor_tokens),
+          "integral.floor_tokens", options.integral.floor_tokens, "finite and above 0");
+  require(options.controls.wanted >= 1, "controls.wanted",
+          static_cast<double>(options.controls.wanted), "at least 1");
+  require(options.verdict.confidence > 0 && options.verdict.confidence < 1, "verdict.confidence",
+          options.verdict.confidence, "above 0 and below 1");
+  require(options.verdict.resamples >= 1, "verdict.resamples",
+          static_cast<double>(options.verdict.resamples), "at least 1");
+  require(options.verdict.min_ratio > 0, "verdict.min_ratio", options.verdict.min_ratio, "above 0");
+  require(options.verdict.smallest_effect >= 0, "verdict.smallest_effect",
+          options.verdict.smallest_effect, "0 or more");
   if (!options.log) options.log = log_to_stderr;
   return options;
 }
 
 namespace {
+
+/// What two probes must share for their readings to be compared.
+std::string definition_of(const ProbeOptions& probe) {
+  return "examples " + std::to_string(probe.examples) + ", tokens [" +
+         std::to_string(probe.token_low) + ", " + std::to_string(probe.token_high) + "), seed " +
+         std::to_string(probe.seed) + ", controls " + to_string(probe.controls);
+}
 
 at::Tensor bytes_to_tensor(const std::string& bytes) {
   at::Tensor tensor = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
@@ -109,6 +132,7 @@ void Monitor::set_probe(ProbeHost host, ProbeOptions options) {
                                                 .token_high = full.token_high,
                                                 .seed = full.seed});
   impl_->plan = std::make_shared<const ProbePlan>(plan_probe(batch.tokens, full));
+  impl_->repeat = plan_repeat(full);
   impl_->behaviours = behaviour_batches(full);
   impl_->null_chunks.clear();
   if (full.pr_null) {
@@ -116,7 +140,7 @@ void Monitor::set_probe(ProbeHost host, ProbeOptions options) {
         random_tokens(full.examples, full.context, 0, full.vocab_size, full.seed + 3);
     for (const auto& chunk : tokens.split(full.micro_batch)) impl_->null_chunks.push_back(chunk);
   }
-  impl_->analysis.set_probe(impl_->plan);
+  impl_->analysis.set_probe(impl_->plan, definition_of(full));
   impl_->probe = std::move(full);
   impl_->host = std::move(host);
 }
@@ -153,10 +177,10 @@ std::string Monitor::url() const { return impl_->url; }
 StateDict Monitor::state_dict() {
   impl_->worker.drain();
   const Scheduler::State& schedule = impl_->scheduler.state();
-  at::Tensor numbers = at::empty({3}, at::kDouble);
-  numbers[0] = static_cast<double>(impl_->next_step);
-  numbers[1] = static_cast<double>(schedule.last_probe_step);
-  numbers[2] = schedule.last_probe_tokens;
+  const std::vector<double> values = {static_cast<double>(impl_->next_step),
+                                      static_cast<double>(schedule.last_probe_step),
+                                      schedule.last_probe_tokens, impl_->step.tokens};
+  const at::Tensor numbers = at::tensor(values, at::kDouble);
   std::vector<int64_t> layers(impl_->known_layers.begin(), impl_->known_layers.end());
   return {{"analysis", bytes_to_tensor(impl_->analysis.save())},
           {"schedule", numbers},
@@ -167,7 +191,7 @@ void Monitor::load_state_dict(const StateDict& state) {
   impl_->worker.drain();
   const std::string analysis = tensor_to_bytes(state, "analysis");
   const auto numbers = state.find("schedule"), layers = state.find("layers");
-  if (numbers == state.end() || numbers->second.numel() != 3 || layers == state.end()) {
+  if (numbers == state.end() || numbers->second.numel() != 4 || layers == state.end()) {
     throw std::runtime_error("headscope: the state has no valid entries 'schedule' and 'layers'");
   }
   impl_->analysis.load(analysis);
@@ -175,6 +199,9 @@ void Monitor::load_state_dict(const StateDict& state) {
   const double* data = values.const_data_ptr<double>();
   impl_->next_step = static_cast<int64_t>(data[0]);
   impl_->scheduler.restore({static_cast<int64_t>(data[1]), data[2]});
+  // Until the next begin_step the run stands at its last step: what verify() and close() date their
+  // results by.
+  impl_->step = {impl_->next_step - 1, data[3], wall_clock(), kNaN, static_cast<int64_t>(data[1])};
   const at::Tensor ids = layers->second.to(at::kCPU, at::kLong).contiguous();
   impl_->known_layers = {ids.const_data_ptr<int64_t>(),
                          ids.const_data_ptr<int64_t>() + ids.numel()};

@@ -76,6 +76,7 @@ struct Monitor::Impl {
   ProbeOptions probe;
   std::shared_ptr<const ProbePlan> plan;
   std::vector<at::Tensor> null_chunks;
+  RepeatPlan repeat;
   BehaviourBatches behaviours;
 
   int64_t next_step = 0;

@@ -21,6 +21,14 @@ void Monitor::Impl::begin_step(const StepInfo& info) {
   if (!probe_now && !train_now) return;
   drain();
   if (probe_now) {
+    if (!std::isfinite(step.tokens) && options.integral.axis != IntegralAxis::kStep) {
+      gate->log(
+          LogLevel::kWarning,
+          std::string("begin_step was told no tokens_seen, so there is no PR integral over ") +
+              to_string(options.integral.axis) +
+              "; tell them, or set integral.axis to IntegralAxis::kStep",
+          "tokens");
+    }
     verify_due(step);
     if (probe_backoff.ready()) run_probe(step);
     scheduler.probed(step.step, step.tokens);
@@ -37,7 +45,9 @@ void Monitor::Impl::micro_batch(const at::Tensor& told) {
   if (mode.load(std::memory_order_relaxed) != Mode::kTrain) return;
   gate->guarded(Fault::kTap, [&] {
     const QuietScope quiet;
-    ids.push_back(told.to(at::kCPU, at::kLong).clone());
+    at::Tensor copy = told.to(at::kCPU, at::kLong).clone();
+    const std::scoped_lock lock(tap_mutex);
+    ids.push_back(std::move(copy));
   });
 }
 
@@ -112,6 +122,8 @@ void Monitor::Impl::run_probe(const CaptureInfo& info) {
     }
     mode.store(Mode::kNullProbe, std::memory_order_relaxed);
     for (const at::Tensor& tokens : null_chunks) host->forward(tokens);
+    mode.store(Mode::kRepeatProbe, std::memory_order_relaxed);
+    capture->repeat_gap = repeat_gap(host->forward(repeat.tokens), repeat.tokens);
   });
   {
     const std::scoped_lock lock(tap_mutex);

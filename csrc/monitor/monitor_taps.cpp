@@ -77,7 +77,7 @@ void Monitor::Impl::capture_train(int64_t layer, const at::Tensor& q, const at::
     }
     capture->plans.push_back(
         plan_train(q.size(0), q.size(2), told, analysis.patterns(), options.sampled_rows,
-                   mixed(options.seed, step.step, static_cast<int64_t>(micro))));
+                   mixed(options.seed, step.step, static_cast<int64_t>(micro)), call.keep));
     capture->context = q.size(2);
   }
   const TrainPlan& own_plan = capture->plans[micro];
@@ -96,6 +96,12 @@ void Monitor::Impl::capture_probe(int64_t layer, const at::Tensor& q, const at::
   if (q.numel() == 0 || z.numel() == 0) return;
   own.dtype = c10::toString(z.scalar_type());
   const at::Tensor last = z.narrow(2, z.size(2) - 1, 1);
+  if (mode.load(std::memory_order_relaxed) == Mode::kRepeatProbe) {
+    if (own.repeat || !own.attention_trusted) return;
+    own.repeat = attention_mass(q, k, repeat.rows, repeat.targets, repeat.offsets, 1, call.bias,
+                                call.is_causal, call.scale);
+    return;
+  }
   if (mode.load(std::memory_order_relaxed) == Mode::kNullProbe) {
     capture_spectrum(own.null_spectrum, last, std::nullopt);
     return;

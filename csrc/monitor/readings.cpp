@@ -155,10 +155,12 @@ void read_train_attention(const LayerCapture& layer, const std::vector<TrainPlan
                   sampled = rows.entropy.size(2);
     const float* mass = rows.mass.const_data_ptr<float>();
     const float* score = rows.score.const_data_ptr<float>();
+    const int64_t* query = plan.rows.const_data_ptr<int64_t>();
     for (int64_t b = 0; b < batch; ++b) {
       for (int64_t h = 0; h < heads; ++h) {
         for (int64_t r = 0; r < sampled; ++r) {
           const int64_t flat = (b * heads + h) * sampled + r;
+          if (query[b * sampled + r] < 0) continue;  // padding
           if (!add_row(rows, flat, row_sums[static_cast<size_t>(h)])) continue;
           for (size_t p = 0; p < pattern_count; ++p) {
             const size_t entry = static_cast<size_t>(b * sampled + r) * pattern_count + p;
@@ -259,6 +261,11 @@ void read_probe_attention(const LayerCapture& layer, const ProbePlan& plan,
     }
     finish_rows(row_sums[h], readings[h]);
   }
+  if (!layer.repeat) return;
+  const at::Tensor matched = layer.repeat->mass.to(at::kCPU, at::kDouble).mean({0, 2, 3});
+  for (size_t h = 0; h < readings.size(); ++h) {
+    readings[h].prefix_matching = matched[static_cast<int64_t>(h)].item<double>();
+  }
 }
 
 namespace {
@@ -303,7 +310,8 @@ NullLayout layout_of(const ProbePlan& plan, size_t p) {
 
 }  // namespace
 
-std::vector<PatternNulls> test_nulls(const Capture& capture, const ProbePlan& plan, double alpha,
+std::vector<PatternNulls> test_nulls(const Capture& capture, const ProbePlan& plan,
+                                     std::span<const NullsWanted> wanted, double alpha,
                                      uint64_t seed, std::span<HeadReading> readings) {
   // All layers side by side: the maximum statistic is over every head of the probe.
   const int64_t heads = static_cast<int64_t>(readings.size());
@@ -327,6 +335,7 @@ std::vector<PatternNulls> test_nulls(const Capture& capture, const ProbePlan& pl
 
   std::vector<PatternNulls> nulls(plan.patterns.size());
   for (size_t p = 0; p < plan.patterns.size(); ++p) {
+    if (!wanted[p].margin && !wanted[p].mass) continue;
     const NullLayout layout = layout_of(plan, p);
     if (layout.rows.size() < 8 || layout.columns < 2 || heads == 0)
       continue;  // too little to draw a null from
@@ -365,13 +374,15 @@ std::vector<PatternNulls> test_nulls(const Capture& capture, const ProbePlan& pl
       }
     }
     const uint64_t pattern_seed = seed * 1000003u + p;
-    nulls[p].margin = max_statistic_test(margins, plan.patterns[p].null, alpha, pattern_seed);
-    nulls[p].mass = max_statistic_test(masses, plan.patterns[p].null, alpha, pattern_seed);
-    for (int64_t h = 0; h < heads; ++h) {
-      readings[static_cast<size_t>(h)].patterns[p].margin_z =
-          nulls[p].margin->z[static_cast<size_t>(h)];
-      readings[static_cast<size_t>(h)].patterns[p].mass_z =
-          nulls[p].mass->z[static_cast<size_t>(h)];
+    if (wanted[p].margin) {
+      nulls[p].margin = max_statistic_test(margins, plan.patterns[p].null, alpha, pattern_seed);
+    }
+    if (wanted[p].mass) {
+      nulls[p].mass = max_statistic_test(masses, plan.patterns[p].null, alpha, pattern_seed);
+    }
+    for (size_t h = 0; h < readings.size(); ++h) {
+      if (nulls[p].margin) readings[h].patterns[p].margin_z = nulls[p].margin->z[h];
+      if (nulls[p].mass) readings[h].patterns[p].mass_z = nulls[p].mass->z[h];
     }
   }
   return nulls;

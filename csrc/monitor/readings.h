@@ -23,10 +23,17 @@ void read_train_attention(const LayerCapture& layer, const std::vector<TrainPlan
 void read_probe_attention(const LayerCapture& layer, const ProbePlan& plan,
                           std::span<HeadReading> readings);
 
+/// Which of a pattern's two tests a probe is to make.
+struct NullsWanted {
+  bool margin = true;
+  bool mass = true;
+};
+
 /// Family-wise null tests of every pattern over all layers whose attention can be trusted, in the
 /// order of `readings` (heads left out get z = NaN). Also fills margin_z and mass_z of the
 /// readings.
-std::vector<PatternNulls> test_nulls(const Capture& capture, const ProbePlan& plan, double alpha,
+std::vector<PatternNulls> test_nulls(const Capture& capture, const ProbePlan& plan,
+                                     std::span<const NullsWanted> wanted, double alpha,
                                      uint64_t seed, std::span<HeadReading> readings);
 
 }  // namespace headscope

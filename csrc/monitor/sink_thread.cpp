@@ -82,6 +82,8 @@ void SinkThread::publish(Snapshot snapshot) {
   }
   carried_events_ = std::move(snapshot.events);
   carried_ablations_ = std::move(snapshot.ablations);
+  snapshot.heads.clear();
+  last_ = std::move(snapshot);
   shared_->health->snapshots_dropped.fetch_add(1, std::memory_order_relaxed);
   shared_->gate->log(
       LogLevel::kWarning,
@@ -94,6 +96,14 @@ void SinkThread::close(double timeout_seconds) {
   bool finished = false;
   {
     std::unique_lock lock(shared_->mutex);
+    if (!carried_events_.empty() || !carried_ablations_.empty()) {
+      // One beyond the bound: events are never lost to a slow sink, only readings are.
+      Snapshot last = last_;
+      last.heads.clear();
+      last.events = std::move(carried_events_);
+      last.ablations = std::move(carried_ablations_);
+      shared_->queue.push_back(std::make_shared<const Snapshot>(std::move(last)));
+    }
     shared_->stopping = true;
     shared_->changed.notify_all();
     finished = shared_->changed.wait_for(lock, std::chrono::duration<double>(timeout_seconds),

@@ -34,6 +34,8 @@ class SinkThread {
   std::shared_ptr<Shared> shared_;
   std::vector<Event> carried_events_;
   std::vector<AblationReport> carried_ablations_;
+  Snapshot last_;  ///< the last dropped one, without its heads: what carried events travel with at
+                   ///< the end
   std::thread thread_;
 };
 

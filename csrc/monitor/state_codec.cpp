@@ -45,17 +45,17 @@ void from_json(const json& in, PatternReading& r) {
 }
 
 void to_json(json& out, const HeadReading& r) {
-  out = {
-      {"id", r.id},
-      {"figures", number_list({r.participation_ratio, r.participation_ratio_centred,
-                               r.participation_ratio_quadratic,
-                               r.participation_ratio_quadratic_centred, r.null_participation_ratio,
-                               r.pr_integral, r.output_norm, r.entropy, r.max_logit, r.sink_mass})},
-      {"patterns", r.patterns},
-      {"best_pattern", r.best_pattern},
-      {"samples", r.samples},
-      {"finite", r.finite},
-      {"specialising", r.specialising}};
+  out = {{"id", r.id},
+         {"figures",
+          number_list({r.participation_ratio, r.participation_ratio_centred,
+                       r.participation_ratio_quadratic, r.participation_ratio_quadratic_centred,
+                       r.null_participation_ratio, r.pr_integral, r.output_norm, r.entropy,
+                       r.max_logit, r.sink_mass, r.prefix_matching})},
+         {"patterns", r.patterns},
+         {"best_pattern", r.best_pattern},
+         {"samples", r.samples},
+         {"finite", r.finite},
+         {"specialising", r.specialising}};
 }
 void from_json(const json& in, HeadReading& r) {
   in.at("id").get_to(r.id);
@@ -70,6 +70,7 @@ void from_json(const json& in, HeadReading& r) {
   r.entropy = value.at(7);
   r.max_logit = value.at(8);
   r.sink_mass = value.at(9);
+  r.prefix_matching = value.at(10);
   in.at("patterns").get_to(r.patterns);
   in.at("best_pattern").get_to(r.best_pattern);
   in.at("samples").get_to(r.samples);
@@ -87,6 +88,8 @@ std::string encode(const AnalysisState& state) {
   const json out = {{"version", kVersion},
                     {"segment", state.segment},
                     {"integral_axis", state.integral_axis},
+                    {"probe_definition", state.probe_definition},
+                    {"probe_heads", state.probe_heads},
                     {"trajectories", trajectories},
                     {"tracker", binary(state.tracker)},
                     {"specialisation", binary(state.specialisation)},
@@ -114,6 +117,8 @@ AnalysisState decode(const std::string& bytes) {
     AnalysisState state;
     in.at("segment").get_to(state.segment);
     in.at("integral_axis").get_to(state.integral_axis);
+    in.at("probe_definition").get_to(state.probe_definition);
+    in.at("probe_heads").get_to(state.probe_heads);
     for (const json& entry : in.at("trajectories")) {
       state.trajectories[entry.at("id").get<HeadId>()] =
           entry.at("points").get<std::vector<TrajectoryPoint>>();

@@ -13,6 +13,8 @@ namespace headscope {
 struct AnalysisState {
   int64_t segment = 0;
   std::string integral_axis;
+  std::string probe_definition;
+  std::vector<HeadId> probe_heads;  ///< the tracker's order
   std::map<HeadId, std::vector<TrajectoryPoint>> trajectories;
   std::string tracker;         ///< CircuitTracker::save(), empty without a probe
   std::string specialisation;  ///< SpecialisationTracker::save()

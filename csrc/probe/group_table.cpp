@@ -25,6 +25,13 @@ at::Tensor int64_tensor(std::span<const int64_t> values, at::IntArrayRef sizes) 
   return tensor;
 }
 
+std::vector<int64_t> cleaned_positions(std::vector<int64_t> positions, int64_t end) {
+  std::sort(positions.begin(), positions.end());
+  positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
+  std::erase_if(positions, [&](int64_t t) { return t < 0 || t >= end; });
+  return positions;
+}
+
 std::vector<int64_t> evenly_spaced(std::span<const int64_t> values, size_t count) {
   if (values.size() <= count) return {values.begin(), values.end()};
   std::vector<int64_t> chosen;

@@ -26,6 +26,10 @@ class GroupTable {
 /// Copies values into a new int64 tensor.
 at::Tensor int64_tensor(std::span<const int64_t> values, at::IntArrayRef sizes);
 
+/// Ascending, distinct and within [0, end): what a pattern's own function gives may be none of
+/// these.
+std::vector<int64_t> cleaned_positions(std::vector<int64_t> positions, int64_t end);
+
 /// `count` (or fewer) entries of `values`, evenly spaced and always the same ones.
 std::vector<int64_t> evenly_spaced(std::span<const int64_t> values, size_t count);
 

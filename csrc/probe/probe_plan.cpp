@@ -13,14 +13,6 @@ namespace {
 
 using Positions = std::vector<int64_t>;
 
-/// Ascending, distinct and within [0, context).
-Positions cleaned(Positions positions, int64_t context) {
-  std::sort(positions.begin(), positions.end());
-  positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
-  std::erase_if(positions, [&](int64_t t) { return t < 0 || t >= context; });
-  return positions;
-}
-
 /// First, self, the five before, and every pattern's targets: what controls leave out.
 std::set<int64_t> special_positions(const std::vector<Positions>& targets, int64_t context) {
   std::set<int64_t> special{0};
@@ -53,7 +45,8 @@ ProbePlan plan_probe(const at::Tensor& tokens_in, const ProbeOptions& options) {
     const std::span row(tokens.const_data_ptr<int64_t>() + n * plan.context,
                         static_cast<size_t>(plan.context));
     for (size_t p = 0; p < pattern_count; ++p) {
-      Positions own = cleaned(plan.patterns[p].targets(row, plan.context - 1), plan.context);
+      Positions own =
+          cleaned_positions(plan.patterns[p].targets(row, plan.context - 1), plan.context);
       plan.target_count[p].push_back(static_cast<int64_t>(own.size()));
       int32_t column = -1;
       if (plan.patterns[p].null == NullKind::kPermuteTargets && !own.empty()) {

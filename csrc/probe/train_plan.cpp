@@ -49,37 +49,56 @@ Positions lag_matched(const Positions& targets, int64_t query, const std::set<in
 }  // namespace
 
 TrainPlan plan_train(int64_t batch, int64_t tokens, const at::Tensor& ids_in,
-                     std::span<const Pattern> patterns, int64_t sampled, uint64_t seed) {
+                     std::span<const Pattern> patterns, int64_t sampled, uint64_t seed,
+                     const std::optional<at::Tensor>& keep_in) {
   TrainPlan plan;
   plan.groups = 2 * static_cast<int64_t>(patterns.size());
   const int64_t count = std::min(sampled, tokens);
   const at::Tensor ids = ids_in.defined() ? ids_in.contiguous() : at::Tensor();
+  const at::Tensor keep = keep_in ? keep_in->to(at::kCPU).contiguous() : at::Tensor();
   std::mt19937_64 random(seed);
   Positions all_rows;
   GroupTable table;
-  std::vector<int64_t> blank(static_cast<size_t>(tokens), 0);
+  const std::vector<int64_t> blank(static_cast<size_t>(tokens), 0);
   for (int64_t b = 0; b < batch; ++b) {
     const std::span<const int64_t> row =
         ids.defined()
             ? std::span(ids.const_data_ptr<int64_t>() + b * tokens, static_cast<size_t>(tokens))
             : std::span<const int64_t>(blank);
-    for (const int64_t query : sample(tokens, count, random)) {
+    Positions kept;
+    for (int64_t t = 0; t < tokens; ++t) {
+      if (!keep.defined() || keep.const_data_ptr<bool>()[b * tokens + t]) kept.push_back(t);
+    }
+    const auto is_kept = [&](int64_t t) { return std::binary_search(kept.begin(), kept.end(), t); };
+    Positions queries;
+    const auto available = static_cast<int64_t>(kept.size());
+    for (const int64_t i : sample(available, std::min(count, available), random)) {
+      queries.push_back(kept[static_cast<size_t>(i)]);
+    }
+    queries.resize(static_cast<size_t>(count), -1);
+    for (const int64_t query : queries) {
       all_rows.push_back(query);
-      std::vector<Positions> targets;
+      std::vector<Positions> targets(patterns.size());
       std::set<int64_t> special{0};
       for (int64_t t = std::max<int64_t>(0, query - 5); t <= query; ++t) special.insert(t);
-      for (const Pattern& pattern : patterns) {
-        const bool by_content = pattern.null == NullKind::kPermuteTargets;
-        Positions own = by_content && !ids.defined() ? Positions{} : pattern.targets(row, query);
+      for (size_t p = 0; p < patterns.size() && query >= 0; ++p) {
+        const bool by_content = patterns[p].null == NullKind::kPermuteTargets;
+        if (by_content && !ids.defined()) continue;
+        Positions own = cleaned_positions(patterns[p].targets(row, query), query + 1);
         std::erase_if(own, [&](int64_t t) {
-          return t < 0 || t > query || (by_content && query - t < TrainPlan::kSmallestGap);
+          return !is_kept(t) || (by_content && query - t < TrainPlan::kSmallestGap);
         });
-        if (by_content) special.insert(own.begin(), own.end());
-        targets.push_back(std::move(own));
+        special.insert(own.begin(), own.end());
+        targets[p] = std::move(own);
       }
+      std::set<int64_t> excluded(special);
       Positions ordinary;
       for (int64_t t = 0; t <= query; ++t) {
-        if (!special.contains(t)) ordinary.push_back(t);
+        if (!is_kept(t)) {
+          excluded.insert(t);
+        } else if (!special.contains(t)) {
+          ordinary.push_back(t);
+        }
       }
       const Positions row_controls = evenly_spaced(ordinary, TrainPlan::kControls);
       for (const auto& own : targets) {
@@ -89,7 +108,7 @@ TrainPlan plan_train(int64_t batch, int64_t tokens, const at::Tensor& ids_in,
       for (size_t p = 0; p < patterns.size(); ++p) {
         const bool by_content = patterns[p].null == NullKind::kPermuteTargets;
         const Positions controls =
-            by_content ? lag_matched(targets[p], query, special) : row_controls;
+            by_content ? lag_matched(targets[p], query, excluded) : row_controls;
         table.add(controls);
         plan.control_count.push_back(static_cast<int32_t>(controls.size()));
       }

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,12 +17,13 @@ namespace headscope {
 /// (NullKind::kPermuteTargets) count only targets at least kSmallestGap before the query and are
 /// compared with as many lag-matched keys that are not targets (natural induction: docs/math.md
 /// section 4); patterns defined by position are compared with ordinary keys of the row. Without
-/// ids, patterns defined by content have no targets.
+/// ids, patterns defined by content have no targets. Padding (keep false) is neither query, target
+/// nor control.
 struct TrainPlan {
   static constexpr int64_t kSmallestGap = 8;
   static constexpr size_t kControls = 32;
 
-  at::Tensor rows;  ///< [B, R] int64, ascending in a row
+  at::Tensor rows;  ///< [B, R] int64, ascending in a row; -1: unused (fewer than R tokens are kept)
   at::Tensor targets;
   at::Tensor offsets;
   int64_t groups = 0;
@@ -32,6 +34,7 @@ struct TrainPlan {
 /// ids [B, T] int64 on the CPU, or undefined. R = min(sampled, T) distinct positions a sequence,
 /// uniform, a function of seed alone (std::mt19937_64).
 TrainPlan plan_train(int64_t batch, int64_t tokens, const at::Tensor& ids,
-                     std::span<const Pattern> patterns, int64_t sampled, uint64_t seed);
+                     std::span<const Pattern> patterns, int64_t sampled, uint64_t seed,
+                     const std::optional<at::Tensor>& keep = std::nullopt);
 
 }  // namespace headscope

@@ -40,7 +40,8 @@ struct CircuitRules {
                              ///< with every further inconclusive verdict in a row
   std::string name = "headscope";  ///< begins the rule of every event
 
-  /// The paper's own: emerging at 2x, formed at 50x / 100x / 30x whatever T, first probe counts, no
+  /// The paper's screens (its previous-token circuit also asks for the best class: see
+  /// best_pattern): emerging at 2x, formed at 50x / 100x / 30x whatever T, first probe counts, no
   /// mass floor, no hysteresis, no null test. name: "reference".
   static CircuitRules reference();
 };
@@ -52,8 +53,8 @@ struct PatternNulls {
   std::optional<NullTestResult> mass;
 };
 
-/// One probe, as the tracker needs it. `heads` and their `patterns` in a fixed order over the whole
-/// run.
+/// One probe, as the tracker needs it. `heads` in the order of earlier probes, new ones
+/// behind; a head that did not report is given as not finite.
 struct ProbeEvidence {
   int64_t step = 0;
   double tokens = kNaN;

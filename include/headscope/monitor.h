@@ -145,7 +145,7 @@ class Monitor {
 
  private:
   friend class StepScope;
-  enum class Mode : uint8_t { kIdle, kTrain, kProbe, kNullProbe, kAblate };
+  enum class Mode : uint8_t { kIdle, kTrain, kProbe, kNullProbe, kRepeatProbe, kAblate };
   at::Tensor observe_active(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const at::Tensor& z, const AttentionCall& call);
   void end_step();

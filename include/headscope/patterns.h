@@ -23,7 +23,8 @@ enum class BehaviourMetric { kNone, kPlantedLoss, kRepeatedLoss };
 const char* to_string(BehaviourMetric metric);
 
 /// Key positions in [0, query] that a head of the pattern attends to from `query`; empty: the row
-/// does not count. tokens: the row, [T]. Must be deterministic; called off the training hot path.
+/// does not count. tokens: the row, [T]. Must be deterministic; called for the sampled rows of
+/// measured steps, on the training thread.
 using TargetFunction =
     std::function<std::vector<int64_t>(std::span<const int64_t> tokens, int64_t query)>;
 

@@ -15,7 +15,8 @@ namespace headscope {
 /// `run` table.
 using RunFacts = std::map<std::string, std::string>;
 
-/// Writes one line of the monitor's own log. Never throws.
+/// Writes one line of the monitor's own log. Called from the training, analysis, sink and server
+/// threads: must be thread-safe. What it throws is swallowed.
 enum class LogLevel { kInfo, kWarning };
 using LogFunction = std::function<void(LogLevel, const std::string&)>;
 

@@ -44,13 +44,15 @@ struct HeadReading {
   double participation_ratio_quadratic = kNaN;  ///< (sum l)^2 / sum l^2, uncentred
   double participation_ratio_quadratic_centred = kNaN;
   double null_participation_ratio =
-      kNaN;                         ///< the same head on random tokens, same N (probe source only)
-  double pr_integral = kNaN;        ///< integral of max(PR - 1, 0) so far (probe source only)
-  double output_norm = kNaN;        ///< root of the mean squared norm of z
-  double entropy = kNaN;            ///< mean entropy of the sampled attention rows, nats
-  double max_logit = kNaN;          ///< largest pre-softmax score over the sampled rows
-  double sink_mass = kNaN;          ///< mean attention on position 0
-  std::vector<double> eigenvalues;  ///< of the uncentred second moment / N, descending
+      kNaN;                       ///< the same head on random tokens, same N (probe source only)
+  double pr_integral = kNaN;      ///< integral of max(PR - 1, 0) so far (probe source only)
+  double output_norm = kNaN;      ///< root of the mean squared norm of z
+  double entropy = kNaN;          ///< mean entropy of the sampled attention rows, nats
+  double max_logit = kNaN;        ///< largest pre-softmax score over the sampled rows
+  double sink_mass = kNaN;        ///< mean attention on position 0
+  double prefix_matching = kNaN;  ///< repeated block: mean attention on the token after the query's
+                                  ///< earlier occurrence (probe source only)
+  std::vector<double> eigenvalues;       ///< of the uncentred second moment / N, descending
   std::vector<PatternReading> patterns;  ///< in the order of Snapshot::patterns
   std::string best_pattern;   ///< class by best selectivity, "unclassified" below its threshold
   int64_t samples = 0;        ///< N, rows that entered the spectrum
@@ -171,6 +173,8 @@ struct Snapshot {
   std::vector<AblationReport> ablations;  ///< new since the previous snapshot
   double sink_any = kNaN;                 ///< share of heads whose first-token selectivity >= 30
   double sink_class = kNaN;               ///< share of heads whose best class is first-token
+  double repeat_gap =
+      kNaN;  ///< repeated block: loss of the first copy - loss of the second, nats (probe source)
   Health health;
 };
 

@@ -16,23 +16,22 @@ class ModuleEvaluation {
     // Parents come before their children, and train() reaches down: restoring in this order ends
     // right.
     modes_.emplace_back(&module, module.is_training());
-    for (const auto& part : module.modules(/*include_self=*/false))
+    for (const auto& part : module.modules(/*include_self=*/false)) {
       modes_.emplace_back(part.get(), part->is_training());
+    }
     for (const at::Tensor& buffer : module.buffers(/*recurse=*/true)) {
       if (!buffer.defined() || buffer.is_inference()) continue;
       buffers_.push_back({buffer, buffer.detach().clone(), buffer._version()});
     }
-    module.eval();
+    try {
+      module.eval();
+    } catch (...) {
+      restore();
+      throw;
+    }
   }
 
-  ~ModuleEvaluation() {
-    const at::NoGradGuard no_grad;
-    for (auto& saved : buffers_) {
-      // A copy bumps the version: a buffer that was not written must not look modified to autograd.
-      if (saved.buffer._version() != saved.version) saved.buffer.copy_(saved.value);
-    }
-    for (const auto& [part, training] : modes_) part->train(training);
-  }
+  ~ModuleEvaluation() { restore(); }
 
   ModuleEvaluation(const ModuleEvaluation&) = delete;
   ModuleEvaluation& operator=(const ModuleEvaluation&) = delete;
@@ -43,6 +42,29 @@ class ModuleEvaluation {
     at::Tensor value;
     int64_t version;
   };
+
+  /// Never throws: it runs in a destructor, beside the user's training. What cannot be put back (a
+  /// train() that throws) does not keep the rest from being put back.
+  void restore() noexcept {
+    const at::NoGradGuard no_grad;
+    for (auto& saved : buffers_) {
+      try {
+        // Writing bumps the version: a buffer that was not written must not look modified to
+        // autograd.
+        if (saved.buffer._version() == saved.version) continue;
+        if (saved.buffer.sizes() != saved.value.sizes()) saved.buffer.resize_(saved.value.sizes());
+        saved.buffer.copy_(saved.value);
+      } catch (...) {
+      }
+    }
+    for (const auto& [part, training] : modes_) {
+      try {
+        part->train(training);
+      } catch (...) {
+      }
+    }
+  }
+
   std::vector<std::pair<torch::nn::Module*, bool>> modes_;
   std::vector<SavedBuffer> buffers_;
 };

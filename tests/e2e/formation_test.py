@@ -4,6 +4,8 @@ Three seeds of two layers and one of one layer, two at a time. Formation is asse
 steps, never at an exact one.
 """
 
+import json
+import os
 import shutil
 import subprocess
 import time
@@ -87,7 +89,9 @@ class Formation(unittest.TestCase):
         for name in NAMES:
             self.assertIn(name, self.scrape)
         promtool = shutil.which("promtool")
-        self.assertIsNotNone(promtool, "promtool is missing: ./run.sh setup fetches it")
+        if promtool is None:
+            self.assertIsNone(os.environ.get("CI"), "promtool is missing: ./run.sh setup fetches it")
+            self.skipTest("promtool is not installed")
         check = subprocess.run([promtool, "check", "metrics"], input=self.scrape, text=True, capture_output=True)
         self.assertEqual(check.returncode, 0, check.stdout + check.stderr)
 
@@ -97,7 +101,6 @@ class Formation(unittest.TestCase):
         self.assertEqual(table.returncode, 0, table.stderr)
         csv = run.run_dir / "readings.csv"
         csv.write_text(table.stdout)
-        import json
         ranked = json.loads(subprocess.check_output([BIN / "headscope", "rank", "--axis", "ln_tokens", csv]))
         self.assertEqual(len(ranked["heads"]), 16)
         replayed = json.loads(subprocess.check_output([BIN / "headscope", "replay", "--context", "64", csv]))

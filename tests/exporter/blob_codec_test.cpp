@@ -30,13 +30,14 @@ TEST(Figures, HaveTheDocumentedBytes) {
   snapshot.loss = std::bit_cast<double>(uint64_t{0x7FF8000000000001});
   snapshot.sink_any = 0.5;
   snapshot.sink_class = -0.0;
+  snapshot.repeat_gap = 2;
   HeadReading head;
   head.id = {1, 258};
   head.best_pattern = "ab";
   head.samples = 3;
   head.specialising = true;
   head.participation_ratio = 2;
-  head.sink_mass = 1;
+  head.prefix_matching = 1;
   snapshot.heads = {head};
   const std::string bytes = encode_figures(snapshot);
   const std::string start =
@@ -46,6 +47,7 @@ TEST(Figures, HaveTheDocumentedBytes) {
                          1, 0, 0, 0, 0, 0, 0xF8, 0x7F,            // loss
                          0, 0, 0, 0, 0, 0, 0xE0, 0x3F,            // sink_any
                          0, 0, 0, 0, 0, 0, 0x00, 0x80,            // sink_class
+                         0, 0, 0, 0, 0, 0, 0x00, 0x40,            // repeat_gap
                          1, 0, 0, 0, 2, 0, 0,    0,    'a', 'b',  // classes
                          1, 0, 0, 0,                              // heads
                          1, 0, 0, 0, 2, 1, 0,    0,               // layer, head
@@ -53,10 +55,10 @@ TEST(Figures, HaveTheDocumentedBytes) {
                          3, 0, 0, 0, 0, 0, 0,    0,               // samples
                          0, 0, 0, 0, 0, 0, 0x00, 0x40});          // participation ratio
   EXPECT_EQ(bytes.substr(0, start.size()), start);
-  const std::string end = bytes_of({0, 0, 0, 0, 0, 0, 0xF0, 0x3F,  // sink mass
+  const std::string end = bytes_of({0, 0, 0, 0, 0, 0, 0xF0, 0x3F,  // prefix matching
                                     0, 0, 0, 0, 0, 0, 0, 0});      // no eigenvalues, no patterns
   EXPECT_EQ(bytes.substr(bytes.size() - end.size()), end);
-  EXPECT_EQ(bytes.size(), start.size() + 8 * 8 + end.size());
+  EXPECT_EQ(bytes.size(), start.size() + 9 * 8 + end.size());
 }
 
 TEST(Figures, EveryTruncationIsAnError) {

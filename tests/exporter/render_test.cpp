@@ -190,8 +190,8 @@ TEST(Render, TheLatestAblationIsShown) {
               HasSubstr("headscope_ablation_verdict" + labels + ",verdict=\"verified\"} 0\n"));
 }
 
-// 12 figures of a head, and 4 of each of its 6 patterns.
-constexpr size_t kSeriesOfAHead = 12 + 4 * 6;
+// 13 figures of a head, and 4 of each of its 6 patterns.
+constexpr size_t kSeriesOfAHead = 13 + 4 * 6;
 
 TEST(Render, TheCapKeepsTheMostSelectiveHeads) {
   const std::string text = render_all({sample_snapshot()}, 2 * kSeriesOfAHead + 1);

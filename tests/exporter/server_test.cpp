@@ -24,6 +24,7 @@ namespace {
 
 using ::testing::AllOf;
 using testing::Connection;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using testing::http;
 using testing::HttpAnswer;
@@ -261,11 +262,14 @@ TEST(Server, LeavesTheAddressOfAnotherServer) {
   EXPECT_EQ(testing::read_text(options.endpoint_file), second->url() + "\n");
 }
 
-TEST(Server, AnEndpointFileThatCannotBeWrittenIsAClearError) {
+TEST(Server, AnEndpointFileThatCannotBeWrittenIsSaidAndCostsNoMetrics) {
   ServerOptions options;
   options.endpoint_file = "/nonexistent/endpoint";
-  EXPECT_THAT([&] { start(options); },
-              ThrowsMessage<std::runtime_error>(HasSubstr("/nonexistent/endpoint")));
+  std::vector<std::string> log;
+  options.log = [&log](LogLevel, const std::string& line) { log.push_back(line); };
+  const auto server = start(options);
+  EXPECT_EQ(http(port_of(server->url()), "/metrics").status, 200);
+  EXPECT_THAT(log, Contains(HasSubstr("/nonexistent/endpoint")));
 }
 
 TEST(Server, StopsServingWhenClosed) {

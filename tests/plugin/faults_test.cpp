@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <stdexcept>
+#include <tuple>
 
 #include "tests/support/tiny_model.h"
 
@@ -157,6 +159,61 @@ TEST(Faults, ALayerThatStopsReportingIsCounted) {
   EXPECT_THAT(attached.log->at(0), HasSubstr("layers 1 did not report"));
 }
 
+TEST(Faults, ALayerMissingFromSomeProbesCostsNoOther) {
+  TinyModel model(2);
+  Attached attached(model);
+  for (const auto& [first, last, silent] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
+           {0, 8, 1}, {8, 16, -1}, {16, 24, 0}, {24, 32, -1}}) {
+    model.silent_layer = silent;
+    tiny_training(model, attached.monitor.get(), first, last);
+    const RunReport report = attached.monitor->report();
+    EXPECT_EQ(report.last_probe->heads.size(), silent < 0 ? 8u : 4u);
+    EXPECT_EQ(report.health.errors.at("analysis"), 0u) << "after step " << last;
+    EXPECT_GT(report.last_probe->heads.at(0).pr_integral, 0);
+  }
+}
+
+TEST(Faults, PaddingIsLeftOutOfEveryFigure) {
+  TinyModel model(1);
+  Attached attached(model, {}, /*with_probe=*/false);
+  at::Tensor q = at::randn({2, 4, 16, 4}), k = at::randn({2, 4, 16, 4}),
+             v = at::randn({2, 4, 16, 4});
+  at::Tensor keep = at::ones({2, 16}, at::kBool);
+  keep.narrow(1, 0, 5).fill_(false);  // left padding
+  const at::Tensor mask = keep.view({2, 1, 1, 16});
+  const at::Tensor causal = at::ones({16, 16}, at::kBool).tril();
+  at::Tensor z = at::scaled_dot_product_attention(q, k, v, mask.logical_and(causal));
+  z.narrow(2, 0, 5).fill_(kNaN);
+  {
+    auto scope = attached.monitor->begin_step({.step = 0});
+    attached.monitor->observe(0, q, k, v, z, {.bias = mask, .keep = keep});
+  }
+  const RunReport report = attached.monitor->report();
+  ASSERT_NE(report.last_train, nullptr);
+  EXPECT_EQ(report.health.nonfinite_readings, 0u);
+  EXPECT_EQ(report.health.errors.at("self_check"), 0u);
+  EXPECT_EQ(report.last_train->heads.at(0).samples, 2 * 11);
+  EXPECT_TRUE(report.last_train->heads.at(0).patterns.at(1).selectivity > 0);
+}
+
+TEST(Faults, AForgottenBiasIsFoundBesideFullyMaskedRows) {
+  TinyModel model(1);
+  Attached attached(model, {}, /*with_probe=*/false);
+  const at::Tensor q = at::randn({2, 4, 16, 4}), k = at::randn({2, 4, 16, 4}),
+                   v = at::randn({2, 4, 16, 4});
+  at::Tensor mask = at::ones({16, 16}, at::kBool).tril();
+  mask.narrow(0, 0, 5).fill_(false);
+  const at::Tensor bias = at::randn({4, 16, 16}) * 3;
+  const at::Tensor used =
+      bias.masked_fill(mask.logical_not(), -std::numeric_limits<float>::infinity());
+  const at::Tensor z = at::scaled_dot_product_attention(q, k, v, used);
+  {
+    auto scope = attached.monitor->begin_step({.step = 0});
+    attached.monitor->observe(0, q, k, v, z, {.bias = mask});
+  }
+  EXPECT_EQ(attached.monitor->report().health.errors.at("self_check"), 1u);
+}
+
 TEST(Faults, AProbeWithoutTapsIsSaid) {
   TinyModel model(1);
   Attached attached(model);
@@ -177,6 +234,9 @@ TEST(Faults, WrongConfigurationFailsAtAttachWithTheValue) {
   EXPECT_THAT(message({.sampled_rows = 17}), HasSubstr("sampled_rows must lie in 1..16, got 17"));
   EXPECT_THAT(message({.port = 70000}), HasSubstr("70000"));
   EXPECT_THAT(message({.schedule = {.train_every = -1}}), HasSubstr("-1"));
+  EXPECT_THAT(message({.integral = {.floor_tokens = 0}}), HasSubstr("integral.floor_tokens"));
+  EXPECT_THAT(message({.controls = {.wanted = 0}}), HasSubstr("controls.wanted"));
+  EXPECT_THAT(message({.verdict = {.confidence = 2}}), HasSubstr("verdict.confidence"));
   TinyModel model(1);
   Attached attached(model, {}, /*with_probe=*/false);
   EXPECT_THROW(attached.monitor->set_probe(model, {}, testing::tiny_probe()),

@@ -33,6 +33,7 @@ TEST(Measuring, PublishesTrainAndProbeSnapshotsOfEveryHead) {
       EXPECT_EQ(head.samples, snapshot->source == Source::kTrain ? 4 * 16 : 16);
       EXPECT_TRUE(head.patterns[1].selectivity > 0);
       EXPECT_TRUE(head.entropy > 0);
+      EXPECT_EQ(head.prefix_matching >= 0, snapshot->source == Source::kProbe);
     }
   }
   EXPECT_EQ(train, std::vector<int64_t>({0, 4, 8, 12, 16}));

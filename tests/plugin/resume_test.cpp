@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <stdexcept>
 
 #include "tests/support/tiny_model.h"
@@ -40,8 +41,9 @@ Outcome outcome_of(Monitor& monitor) {
   Outcome outcome;
   for (const Event& event : report.events) {
     std::string line = std::to_string(event.step) + " " + event.kind + " " + event.pattern;
-    for (const auto& [name, value] : event.figures)
-      line += " " + name + "=" + std::to_string(value);
+    for (const auto& [name, value] : event.figures) {
+      line += " " + name + "=" + std::to_string(std::bit_cast<uint64_t>(value));
+    }
     for (const HeadId& id : event.heads)
       line += " " + std::to_string(id.layer) + "." + std::to_string(id.head);
     outcome.events.push_back(line);
@@ -87,6 +89,79 @@ TEST(Resume, ARunBrokenAnywhereEqualsTheUnbrokenOneBitForBit) {
     EXPECT_EQ(resumed.integrals, unbroken.integrals) << "cut at " << cut;
     EXPECT_EQ(resumed.effects, unbroken.effects) << "cut at " << cut;
     EXPECT_EQ(resumed.circuits, unbroken.circuits) << "cut at " << cut;
+  }
+}
+
+// The run dies after the save: what it did since is replayed, and nothing counts twice.
+TEST(Resume, ReplayedStepsCountOnce) {
+  TinyModel model(2);
+  Attached unbroken(model, lively(), false);
+  set_lively_probe(unbroken, model);
+  tiny_training(model, unbroken.monitor.get(), 0, 40);
+  const Outcome want = outcome_of(*unbroken.monitor);
+
+  TinyModel first(2);
+  Attached dying(first, lively(), false);
+  set_lively_probe(dying, first);
+  tiny_training(first, dying.monitor.get(), 0, 20);
+  const StateDict state = dying.monitor->state_dict();
+  std::vector<at::Tensor> weights;
+  for (const at::Tensor& parameter : first.parameters()) {
+    weights.push_back(parameter.detach().clone());
+  }
+  tiny_training(first, dying.monitor.get(), 20, 33);
+
+  TinyModel second(2);
+  {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < weights.size(); ++i) second.parameters()[i].copy_(weights[i]);
+  }
+  Attached resumed(second, lively(), false);
+  set_lively_probe(resumed, second);
+  resumed.monitor->load_state_dict(state);
+  tiny_training(second, resumed.monitor.get(), 20, 40);
+  const Outcome got = outcome_of(*resumed.monitor);
+  EXPECT_EQ(got.events, want.events);
+  EXPECT_EQ(got.integrals, want.integrals);
+  EXPECT_EQ(got.circuits, want.circuits);
+}
+
+TEST(Resume, VerifyingRightAfterLoadingIsDatedByTheSavedStep) {
+  TinyModel model(2);
+  StateDict state;
+  {
+    Attached attached(model, lively(), false);
+    set_lively_probe(attached, model);
+    tiny_training(model, attached.monitor.get(), 0, 40);
+    state = attached.monitor->state_dict();
+  }
+  Attached resumed(model, lively(), false);
+  set_lively_probe(resumed, model);
+  resumed.monitor->load_state_dict(state);
+  const auto reports = resumed.monitor->verify();
+  ASSERT_FALSE(reports.empty());
+  EXPECT_EQ(reports.front().step, 39);
+  resumed.monitor->close();
+  for (const auto& snapshot : resumed.sink->snapshots) {
+    EXPECT_EQ(snapshot->step, 39);
+    EXPECT_TRUE(snapshot->heads.empty()) << "no reading belongs to a verification";
+  }
+}
+
+TEST(Resume, AnotherProbeIsRefusedByName) {
+  TinyModel model(1);
+  Attached first(model);
+  tiny_training(model, first.monitor.get(), 0, 3);
+  Attached second(model, {}, /*with_probe=*/false);
+  ProbeOptions probe = testing::tiny_probe();
+  probe.examples = 24;
+  second.monitor->set_probe(
+      model, [&model](const at::Tensor& tokens) { return model.forward(tokens); }, probe);
+  try {
+    second.monitor->load_state_dict(first.monitor->state_dict());
+    FAIL() << "N differs";
+  } catch (const std::runtime_error& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("examples 16"));
   }
 }
 

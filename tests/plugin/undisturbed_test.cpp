@@ -88,6 +88,14 @@ TEST(Undisturbed, TheProbePutsModesBuffersGradAndAutocastBack) {
   frozen->eval();
   Attached attached(model);
   at::autocast::set_autocast_enabled(at::kCPU, true);
+  const auto type = at::autocast::get_autocast_dtype(at::kCPU);
+  // A forward that draws and leaves autocast and grad mode changed.
+  model.on_forward = [] {
+    at::rand({3});
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::set_autocast_dtype(at::kCPU, at::kHalf);
+    at::GradMode::set_enabled(true);
+  };
   const at::Tensor before = model.calls.clone(), generator = host_generator_state();
   const int64_t version = frozen->calls._version();
   {
@@ -99,10 +107,22 @@ TEST(Undisturbed, TheProbePutsModesBuffersGradAndAutocastBack) {
     EXPECT_TRUE(at::GradMode::is_enabled());
     EXPECT_TRUE(at::autocast::is_autocast_enabled(at::kCPU));
     EXPECT_TRUE(at::autocast::is_autocast_cache_enabled());
+    EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCPU), type);
   }
   at::autocast::set_autocast_enabled(at::kCPU, false);
   EXPECT_TRUE(host_generator_state().equal(generator));
   EXPECT_EQ(attached.monitor->report().health.probes, 1u);
+}
+
+TEST(Undisturbed, ABufferThatTheProbeResizesIsPutBack) {
+  TinyModel model(1);
+  const at::Tensor cache = model.register_buffer("cache", at::arange(6, at::kFloat));
+  model.on_forward = [&] {
+    if (!at::GradMode::is_enabled()) at::Tensor(cache).resize_({20}).zero_();
+  };
+  Attached attached(model);
+  { auto scope = attached.monitor->begin_step({.step = 0, .tokens_seen = 0}); }
+  EXPECT_TRUE(cache.equal(at::arange(6, at::kFloat)));
 }
 
 TEST(Undisturbed, TheProbeSeesTheModelInEvaluation) {

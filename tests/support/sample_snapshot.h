@@ -50,6 +50,7 @@ inline HeadReading sample_head(const HeadId& id, const SampleShape& shape, Sourc
   head.entropy = 2.25;
   head.max_logit = 7.75;
   head.sink_mass = 1.0 / 3;
+  head.prefix_matching = 0.0625;
   for (int i = 0; i < shape.eigenvalues; ++i) head.eigenvalues.push_back(std::exp2(-i) / 3);
   for (size_t p = 0; p < shape.patterns.size(); ++p) {
     head.patterns.push_back(sample_pattern(id, p, step));
@@ -166,6 +167,7 @@ inline Snapshot sample_snapshot(int64_t step = 600, Source source = Source::kPro
     snapshot.events = {sample_event(step)};
     snapshot.ablations = {sample_ablation(step)};
     snapshot.sink_any = 0.125;
+    snapshot.repeat_gap = 1.75;
     snapshot.sink_class = 0.0625;
   }
   return snapshot;

@@ -66,6 +66,7 @@ inline void expect_same(const HeadReading& got, const HeadReading& want, const s
   HEADSCOPE_SAME(entropy);
   HEADSCOPE_SAME(max_logit);
   HEADSCOPE_SAME(sink_mass);
+  HEADSCOPE_SAME(prefix_matching);
   HEADSCOPE_SAME(eigenvalues);
   HEADSCOPE_SAME(best_pattern);
   HEADSCOPE_SAME(samples);
@@ -161,6 +162,7 @@ inline void expect_same(const Snapshot& got, const Snapshot& want,
   HEADSCOPE_SAME(controls);
   HEADSCOPE_SAME(patterns);
   HEADSCOPE_SAME(sink_any);
+  HEADSCOPE_SAME(repeat_gap);
   HEADSCOPE_SAME(sink_class);
   HEADSCOPE_SAME(health);
   ASSERT_EQ(got.heads.size(), want.heads.size()) << where;

@@ -45,6 +45,7 @@ class TinyModel : public torch::nn::Module {
   double scale = 0;                  ///< 0: the default
   double told_scale = 0;             ///< what the tap is told; 0: nothing
   std::function<void()> on_forward;  ///< a fault to inject
+  int64_t silent_layer = -1;         ///< does not call its tap
   at::Tensor calls;
 
  private:
@@ -60,7 +61,7 @@ class TinyModel : public torch::nn::Module {
     const auto used_scale = scale > 0 ? std::optional<double>(scale) : std::nullopt;
     at::Tensor z = at::scaled_dot_product_attention(q, k, v, {}, is_training() ? dropout : 0.0,
                                                     true, used_scale);
-    if (monitor != nullptr) {
+    if (monitor != nullptr && layer != silent_layer) {
       AttentionCall call;
       if (told_scale > 0) call.scale = told_scale;
       call.dropout = is_training() ? dropout : 0.0;

@@ -16,13 +16,7 @@ namespace {
 class MaskView {
  public:
   MaskView(const OptionalTensor& mask, const at::Tensor& q, const at::Tensor& k) {
-    if (!mask) return;
-    const at::Tensor additive =
-        mask->scalar_type() == at::kBool
-            ? at::zeros(mask->sizes(), mask->options().dtype(at::kFloat))
-                  .masked_fill_(mask->logical_not(), -std::numeric_limits<float>::infinity())
-            : *mask;
-    view_ = additive.expand({q.size(0), q.size(1), q.size(2), k.size(2)});
+    if (mask) view_ = mask->expand({q.size(0), q.size(1), q.size(2), k.size(2)});
   }
 
   /// Adds row (b, h, t) to scores [Tk].
@@ -31,6 +25,13 @@ class MaskView {
     if (!view_.defined()) return;
     const int64_t start = b * view_.stride(0) + h * view_.stride(1) + t * view_.stride(2);
     const int64_t step = view_.stride(3), keys = view_.size(3);
+    if (view_.scalar_type() == at::kBool) {
+      const bool* row = view_.const_data_ptr<bool>() + start;
+      for (int64_t j = 0; j < keys; ++j) {
+        if (!row[j * step]) scores[j] = -std::numeric_limits<Sum>::infinity();
+      }
+      return;
+    }
     AT_DISPATCH_FLOATING_TYPES_AND2(
         at::kHalf, at::kBFloat16, view_.scalar_type(), "headscope::mask", [&] {
           const scalar_t* row = view_.const_data_ptr<scalar_t>() + start;

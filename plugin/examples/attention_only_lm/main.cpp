@@ -70,9 +70,10 @@ int run(const DemoOptions& options) {
   DemoOutcome outcome;
   outcome.training = train(model, corpus, options, monitor.get(), stop_requested);
   if (monitor) {
+    // The share of the training loop: the closing verification comes after it.
+    outcome.monitor_seconds = monitor_seconds(monitor->health());
     if (!outcome.training.interrupted) monitor->verify();
     outcome.run = monitor->report();
-    outcome.monitor_seconds = monitor_seconds(outcome.run.health);
     monitor->close();
   }
   if (!options.quiet) std::fputs(closing_report(options, outcome).c_str(), stdout);

@@ -9,6 +9,8 @@
 #include <chrono>
 #include <cstdio>
 #include <optional>
+#include <stdexcept>
+#include <string>
 
 namespace headscope::demo {
 namespace {
@@ -17,6 +19,7 @@ constexpr int64_t kWarmUpSteps = 50;
 constexpr double kGradientNorm = 1.0;
 constexpr int64_t kPlainReportEvery = 100;
 constexpr int64_t kScoredRows = 128;
+constexpr int64_t kLeastVocabulary = 16;
 
 using Clock = std::chrono::steady_clock;
 
@@ -176,6 +179,11 @@ TrainingResult train(AttentionOnlyLm& model, const Corpus& corpus, const DemoOpt
 void set_demo_probe(Monitor& monitor, AttentionOnlyLm& model, const Corpus& corpus) {
   ProbeOptions probe;
   probe.vocab_size = model.shape().vocab_size;
+  if (probe.vocab_size < kLeastVocabulary)
+    throw std::invalid_argument("--corpus has " + std::to_string(probe.vocab_size) +
+                                " different tokens and the probe needs at least " +
+                                std::to_string(kLeastVocabulary) +
+                                ": give a more varied text, or --monitor off");
   probe.context = model.shape().context;
   probe.examples = 64;  // four training batches; as many again for the PR null
   probe.held_out = consecutive_rows(corpus.validation, probe.context, kScoredRows);

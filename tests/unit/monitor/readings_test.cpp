@@ -11,6 +11,8 @@ namespace {
 
 constexpr int64_t kContext = 64, kExamples = 24, kHeads = 3;
 
+const std::vector<NullsWanted> kAll(6);
+
 struct Probe {
   InductionBatch batch;
   ProbePlan plan;
@@ -128,7 +130,7 @@ TEST(NullTests, FindThePlantedHeadAndNoOther) {
   capture.layers[1] = capture_of(plan, noise.flip(0) + induction_bias(batch, 2.0));
   std::vector<HeadReading> readings(2 * kHeads);
   for (auto& reading : readings) reading.patterns.resize(6);
-  const auto nulls = test_nulls(capture, plan, 1e-3, 5, readings);
+  const auto nulls = test_nulls(capture, plan, kAll, 1e-3, 5, readings);
   ASSERT_TRUE(nulls[0].margin.has_value());
   EXPECT_TRUE(nulls[0].margin->significant);
   for (size_t h = 0; h < readings.size(); ++h)
@@ -151,10 +153,10 @@ TEST(NullTests, KeepTheirLevelOnNoise) {
                                    at::detail::createCPUGenerator(100 + static_cast<uint64_t>(i)),
                                    at::kFloat));
     auto readings = blank();
-    fired +=
-        test_nulls(capture, plan, kAlpha, static_cast<uint64_t>(i), readings)[0].margin->significant
-            ? 1
-            : 0;
+    fired += test_nulls(capture, plan, kAll, kAlpha, static_cast<uint64_t>(i), readings)[0]
+                     .margin->significant
+                 ? 1
+                 : 0;
   }
   // Binomial(200, .05): mean 10, sd 3.1; above 22 has probability 2e-4.
   EXPECT_LE(fired, 22);

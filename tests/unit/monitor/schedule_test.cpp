@@ -43,6 +43,14 @@ TEST(Schedule, GrowingBatchesAreSpacedByTokensNotSteps) {
   EXPECT_TRUE(scheduler.probe_due(110, 2e6));
 }
 
+TEST(Schedule, ACounterThatBeginsAnewIsProbedAgain) {
+  Scheduler scheduler({.probes_per_octave = 1, .longest_probe_gap = 1000});
+  scheduler.probed(17600, 1e9);
+  EXPECT_TRUE(scheduler.probe_due(0, 0));
+  scheduler.probed(0, 0);
+  EXPECT_TRUE(scheduler.probe_due(1, 1000));
+}
+
 TEST(Schedule, ZeroMeansNever) {
   EXPECT_THAT(probes({.probes_per_octave = 0}, 50, 10), ElementsAre());
   EXPECT_FALSE(Scheduler({.train_every = 0}).train_due(0));

@@ -75,6 +75,22 @@ TEST(SinkThread, SlowSinkLosesSnapshotsButNoEvents) {
   EXPECT_EQ(steps, std::vector<int64_t>({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
 }
 
+TEST(SinkThread, EventsOfADroppedSnapshotArriveAtCloseAtTheLatest) {
+  Fixture f;
+  std::promise<void> permit;
+  f.sink->gate = permit.get_future().share();
+  SinkThread thread({f.sink}, {}, 1, f.health, f.gate);
+  for (int64_t step = 0; step < 6; ++step) thread.publish(snapshot_at(step));
+  EXPECT_GE(f.health->snapshots_dropped.load(), 4u);
+  permit.set_value();
+  thread.close(5);
+  std::vector<int64_t> steps;
+  for (const auto& snapshot : f.sink->seen) {
+    for (const Event& event : snapshot->events) steps.push_back(event.step);
+  }
+  EXPECT_EQ(steps, std::vector<int64_t>({0, 1, 2, 3, 4, 5}));
+}
+
 TEST(SinkThread, AThrowingSinkIsCountedLoggedOnceAndTriedAgain) {
   Fixture f;
   f.sink->throwing = true;

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "headscope/probe_batch.h"
+
+namespace headscope {
+
+/// The repeated block of a probe: random tokens x_0 .. x_{P-1} twice, and what attention_mass is
+/// asked of its second copy: from query t the one target t - P + 1, what followed this token before
+/// (prefix matching).
+struct RepeatPlan {
+  static constexpr int64_t kRows = 16;
+  static constexpr int64_t kQueries = 16;
+
+  at::Tensor tokens;   ///< [N, T]
+  at::Tensor rows;     ///< [N, R] sampled queries of the second copy, evenly spaced
+  at::Tensor targets;  ///< arguments of attention_mass, one group a row
+  at::Tensor offsets;
+};
+
+/// options: resolved. N = min(examples, kRows).
+RepeatPlan plan_repeat(const ProbeOptions& options);
+
+/// Mean loss of the first copy's tokens 1 .. P-1 minus that of the same tokens in the second copy,
+/// nats (0: nothing is gained from the repeat). NaN when forward gave no logits [N, T, V].
+double repeat_gap(const at::Tensor& logits, const at::Tensor& tokens);
+
+}  // namespace headscope
