@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -18,11 +19,13 @@ namespace {
 constexpr size_t kTopHeads = 3;
 constexpr size_t kEventHeads = 4;
 constexpr size_t kEventFigures = 4;
-constexpr double kRateSeconds = 1;  // a shorter stretch gives a nervous rate
+constexpr double kRateWindowSeconds = 20;
+constexpr double kLeastRateSeconds = 1;
 constexpr double kRedrawSeconds = 0.1;
 constexpr char kClearLine[] = "\r\x1b[2K";
 
 std::string number(double value, const char* format = "%.3g") {
+  if (std::isnan(value)) return "nan";  // printf may write -nan
   char text[40];
   std::snprintf(text, sizeof text, format, value);
   return text;
@@ -81,24 +84,26 @@ std::vector<TopHead> top_heads(const Snapshot& snapshot) {
   return heads;
 }
 
-/// Tokens a second, from a clock that does not jump.
+/// Tokens a second over the last seconds, from a clock that does not jump. Probes and verifications
+/// pause training for moments that a shorter stretch would show as a collapse.
 class TokenRate {
  public:
   void update(double tokens, double seconds) {
     if (std::isnan(tokens)) return;
-    if (!anchor_ || tokens < anchor_->first) {  // the first reading, or a replay after resuming
-      anchor_ = {tokens, seconds};
-      return;
-    }
-    if (seconds - anchor_->second < kRateSeconds) return;
-    rate_ = (tokens - anchor_->first) / (seconds - anchor_->second);
-    anchor_ = {tokens, seconds};
+    if (!points_.empty() && tokens < points_.back().first) points_.clear();  // a replay
+    points_.emplace_back(tokens, seconds);
+    while (points_.size() > 2 && seconds - points_[1].second >= kRateWindowSeconds)
+      points_.pop_front();
   }
-  std::optional<double> per_second() const { return rate_; }
+  std::optional<double> per_second() const {
+    if (points_.empty()) return std::nullopt;
+    const double seconds = points_.back().second - points_.front().second;
+    if (seconds < kLeastRateSeconds) return std::nullopt;
+    return (points_.back().first - points_.front().first) / seconds;
+  }
 
  private:
-  std::optional<std::pair<double, double>> anchor_;
-  std::optional<double> rate_;
+  std::deque<std::pair<double, double>> points_;  ///< (tokens, seconds)
 };
 
 class ProgressLine : public Sink {
@@ -114,9 +119,9 @@ class ProgressLine : public Sink {
   void publish(const std::shared_ptr<const Snapshot>& snapshot) override {
     latest_ = snapshot;
     // The probe asks the same of every head at every step; a training batch is the second best.
-    if (snapshot->source == Source::kProbe || !heads_ || heads_->source == Source::kTrain) {
-      heads_ = snapshot;
-    }
+    const bool better =
+        snapshot->source == Source::kProbe || !heads_ || heads_->source == Source::kTrain;
+    if (better && !snapshot->heads.empty()) heads_ = snapshot;
     if (!snapshot->circuits.empty()) circuits_ = snapshot;
     // A training step without a loss, after others had one, has lost it.
     const bool lost = snapshot->source == Source::kTrain && loss_;
@@ -167,7 +172,7 @@ class ProgressLine : public Sink {
     if (loss_) text += "  loss " + number(*loss_, "%.4g");
     if (rate_.per_second()) text += "  " + with_magnitude(*rate_.per_second()) + " tokens/s";
     std::string separator = "  heads ";
-    for (const TopHead& head : top_heads(*heads_)) {
+    for (const TopHead& head : heads_ ? top_heads(*heads_) : std::vector<TopHead>{}) {
       text += std::exchange(separator, ", ") + name_of(head.id) + " " + head.pattern + " " +
               with_magnitude(head.selectivity) + "x";
     }

@@ -95,6 +95,43 @@ TEST(Progress, TokensPerSecondComeFromTheClock) {
   EXPECT_THAT(screen.text(), HasSubstr("  41k tokens/s"));
 }
 
+TEST(Progress, APauseDoesNotLookLikeACollapse) {
+  Screen screen = Screen::pipe();
+  const auto line = screen.line();
+  for (const auto& [step, seconds] :
+       std::vector<std::pair<int, double>>{{0, 0}, {100, 10}, {101, 12}}) {
+    screen.seconds = seconds;
+    line->publish(shared(quiet(step)));
+  }
+  line->close();
+  EXPECT_THAT(screen.text(), Not(HasSubstr("2.05k tokens/s")));
+  EXPECT_THAT(screen.text(), HasSubstr("  34.5k tokens/s"));
+}
+
+TEST(Progress, EventsWithoutReadingsKeepTheHeadsShown) {
+  Screen screen = Screen::pipe();
+  const auto line = screen.line();
+  Snapshot events_only = quiet(601, Source::kProbe);
+  events_only.heads.clear();
+  line->publish(shared(events_only));
+  line->publish(shared(quiet(602, Source::kProbe)));
+  events_only.step = 603;
+  line->publish(shared(events_only));
+  line->close();
+  EXPECT_THAT(screen.text(), HasSubstr("step 603  loss 3.25  heads 1.7 local"));
+}
+
+TEST(Progress, ALostLossIsNan) {
+  Screen screen = Screen::pipe();
+  Snapshot lost = quiet(600);
+  const auto line = screen.line();
+  line->publish(shared(lost));
+  lost.loss = -kNaN;
+  line->publish(shared(lost));
+  line->close();
+  EXPECT_THAT(screen.text(), HasSubstr("loss nan"));
+}
+
 TEST(Progress, PlainLinesAreRare) {
   Screen screen = Screen::pipe();
   const auto line = screen.line();
