@@ -104,8 +104,9 @@ TEST(Progress, APauseDoesNotLookLikeACollapse) {
     line->publish(shared(quiet(step)));
   }
   line->close();
-  EXPECT_THAT(screen.text(), Not(HasSubstr("2.05k tokens/s")));
-  EXPECT_THAT(screen.text(), HasSubstr("  34.5k tokens/s"));
+  const std::string text = screen.text();
+  EXPECT_THAT(text, Not(HasSubstr("2.05k tokens/s")));
+  EXPECT_THAT(text, HasSubstr("  34.5k tokens/s"));
 }
 
 TEST(Progress, EventsWithoutReadingsKeepTheHeadsShown) {
