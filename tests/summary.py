@@ -118,7 +118,7 @@ def main():
     parser.add_argument("--ledger", type=pathlib.Path, required=True)
     parser.add_argument("--seconds", action="append", default=[], metavar="NAME=S")
     parser.add_argument("folders", nargs="+", metavar="[PREFIX=]FOLDER")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     report = Report()
     for entry in arguments.folders:
         prefix, _, folder = entry.rpartition("=")
