@@ -212,7 +212,8 @@ void Monitor::close(double timeout_seconds) {
   if (impl_->closed) return;
   impl_->worker.drain();
   impl_->gate->guarded(Fault::kAnalysis, [&] { impl_->analysis.flush(impl_->step); });
-  mode_.store(Mode::kIdle, std::memory_order_relaxed);
+  impl_->set_mode(Mode::kIdle);
+  impl_->calls.reset();
   impl_->closed = true;
   impl_->sinks.close(timeout_seconds);
 }

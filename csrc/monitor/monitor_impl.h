@@ -12,6 +12,7 @@
 
 #include "csrc/monitor/analysis.h"
 #include "csrc/monitor/behaviour.h"
+#include "csrc/monitor/call_watch.h"
 #include "csrc/monitor/capture.h"
 #include "csrc/monitor/health.h"
 #include "csrc/monitor/schedule.h"
@@ -39,6 +40,10 @@ struct Monitor::Impl {
   void run_probe(const CaptureInfo& info);
   /// Waits for the earlier measured step; its results are then part of the state.
   void drain();
+  /// Changes what taps do; tells the call watch when that begins or ends a measurement.
+  void set_mode(Mode next);
+  /// One forward of the user's, announced to the call watch.
+  at::Tensor forward(const at::Tensor& tokens);
   /// Layers known to report and missing from a capture: counted and warned of.
   void count_missing(const Capture& capture, const char* where);
 
@@ -53,6 +58,11 @@ struct Monitor::Impl {
                   const at::Tensor& z, const AttentionCall& call, const at::Tensor& rows,
                   LayerCapture& own);
   at::Tensor ablate(int64_t layer, const at::Tensor& z) const;
+  /// False for calls that no measurement wants: a recompute in a backward, an evaluation under
+  /// InferenceMode, another thread's during a pass. Counts what it skips.
+  bool wants_call(Mode now);
+  /// Gives the capture in progress up.
+  void refuse_capture(const std::string& why);
 
   // --- verification (monitor_verify.cpp)
   /// A metric costs one pass per control set: during training only the one that decides is run.
@@ -85,6 +95,7 @@ struct Monitor::Impl {
   std::set<int64_t> known_layers;
   std::atomic<int64_t> layer_count{0};         // of known_layers, for report() from any thread
   std::atomic<std::thread::id> pass_thread{};  // the thread that runs a probe or ablation pass
+  std::unique_ptr<CallWatch> calls;            // zero-edit attach; null: explicit taps
   Backoff train_backoff, probe_backoff, verify_backoff;
 
   std::mutex tap_mutex;  // guards what follows; taken only by active taps

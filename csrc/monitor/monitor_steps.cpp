@@ -10,6 +10,19 @@ void Monitor::Impl::drain() {
   worker.drain();
 }
 
+void Monitor::Impl::set_mode(Mode next) {
+  const Mode before = mode.load(std::memory_order_relaxed);
+  const bool changes = calls && (before == Mode::kIdle) != (next == Mode::kIdle);
+  if (changes && next == Mode::kIdle) calls->measuring(false);
+  mode.store(next, std::memory_order_relaxed);
+  if (changes && next != Mode::kIdle) calls->measuring(true);
+}
+
+at::Tensor Monitor::Impl::forward(const at::Tensor& tokens) {
+  if (calls) calls->forward_begins();
+  return host->forward(tokens);
+}
+
 void Monitor::Impl::begin_step(const StepInfo& info) {
   const int64_t previous_probe = scheduler.state().last_probe_step;
   step = {info.step.value_or(next_step), info.tokens_seen, wall_clock(), kNaN, previous_probe};
@@ -37,7 +50,7 @@ void Monitor::Impl::begin_step(const StepInfo& info) {
     const std::scoped_lock lock(tap_mutex);
     capture = std::make_unique<Capture>();
     capture_failed = false;
-    mode.store(Mode::kTrain, std::memory_order_relaxed);
+    set_mode(Mode::kTrain);
   }
 }
 
@@ -46,8 +59,11 @@ void Monitor::Impl::micro_batch(const at::Tensor& told) {
   gate->guarded(Fault::kTap, [&] {
     const QuietScope quiet;
     at::Tensor copy = told.to(at::kCPU, at::kLong).clone();
-    const std::scoped_lock lock(tap_mutex);
-    ids.push_back(std::move(copy));
+    {
+      const std::scoped_lock lock(tap_mutex);
+      ids.push_back(std::move(copy));
+    }
+    if (calls) calls->forward_begins();
   });
 }
 
@@ -55,8 +71,8 @@ void Monitor::Impl::end_step() {
   if (mode.load(std::memory_order_relaxed) != Mode::kTrain) return;
   std::shared_ptr<Capture> taken;
   {
+    set_mode(Mode::kIdle);
     const std::scoped_lock lock(tap_mutex);
-    mode.store(Mode::kIdle, std::memory_order_relaxed);
     taken = std::move(capture);
     if (capture_failed) {
       train_backoff.failed();
@@ -111,19 +127,18 @@ void Monitor::Impl::run_probe(const CaptureInfo& info) {
       pass_thread.store(std::this_thread::get_id());
     }
     // Whatever happens in the user's forward, the taps are idle again when this scope is left.
-    const std::shared_ptr<void> idle_again(
-        nullptr, [this](void*) { mode.store(Mode::kIdle, std::memory_order_relaxed); });
+    const std::shared_ptr<void> idle_again(nullptr, [this](void*) { set_mode(Mode::kIdle); });
     const HostGuard guard;
     const std::shared_ptr<void> evaluation =
         host->enter_evaluation ? host->enter_evaluation() : nullptr;
-    mode.store(Mode::kProbe, std::memory_order_relaxed);
+    set_mode(Mode::kProbe);
     for (probe_chunk = 0; probe_chunk < plan->chunks.size(); ++probe_chunk) {
-      host->forward(plan->chunks[probe_chunk].tokens);
+      forward(plan->chunks[probe_chunk].tokens);
     }
-    mode.store(Mode::kNullProbe, std::memory_order_relaxed);
-    for (const at::Tensor& tokens : null_chunks) host->forward(tokens);
-    mode.store(Mode::kRepeatProbe, std::memory_order_relaxed);
-    capture->repeat_gap = repeat_gap(host->forward(repeat.tokens), repeat.tokens);
+    set_mode(Mode::kNullProbe);
+    for (const at::Tensor& tokens : null_chunks) forward(tokens);
+    set_mode(Mode::kRepeatProbe);
+    capture->repeat_gap = repeat_gap(forward(repeat.tokens), repeat.tokens);
   });
   {
     const std::scoped_lock lock(tap_mutex);

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "csrc/monitor/host_guard.h"
@@ -22,17 +23,28 @@ uint64_t mixed(uint64_t seed, int64_t step, int64_t micro) {
 
 }  // namespace
 
+bool Monitor::Impl::wants_call(Mode now) {
+  if (now == Mode::kIdle) return false;
+  if (now != Mode::kTrain) return std::this_thread::get_id() == pass_thread.load();
+  // Nothing trains under InferenceMode: an evaluation between micro-batches.
+  if (!inside_backward() && !c10::InferenceMode::is_enabled()) return true;
+  health->taps_skipped.fetch_add(1, std::memory_order_relaxed);
+  return false;
+}
+
+void Monitor::Impl::refuse_capture(const std::string& why) {
+  const std::scoped_lock lock(tap_mutex);
+  gate->report(mode.load(std::memory_order_relaxed) == Mode::kTrain ? Fault::kTap : Fault::kProbe,
+               why);
+  capture_failed = true;
+}
+
 at::Tensor Monitor::Impl::observe(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                                   const at::Tensor& v, const at::Tensor& z,
                                   const AttentionCall& call) {
   const Mode now = mode.load(std::memory_order_relaxed);
-  if (now == Mode::kAblate)
-    return std::this_thread::get_id() == pass_thread.load() ? ablate(layer, z) : z;
-  if (now == Mode::kTrain && inside_backward()) {
-    health->taps_skipped.fetch_add(1, std::memory_order_relaxed);
-    return z;
-  }
-  if (now != Mode::kTrain && std::this_thread::get_id() != pass_thread.load()) return z;
+  if (!wants_call(now)) return z;
+  if (now == Mode::kAblate) return ablate(layer, z);
   std::optional<ScopedTimer> timer;  // a probe's taps are part of the probe's time
   if (now == Mode::kTrain) timer.emplace(health->tap_nanoseconds);
   const std::scoped_lock lock(tap_mutex);

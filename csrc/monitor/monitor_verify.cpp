@@ -44,17 +44,18 @@ std::vector<AblationReport> Monitor::Impl::ablate_circuit(const CircuitTracker::
 
   pass_thread.store(std::this_thread::get_id());
   const std::shared_ptr<void> idle_again(nullptr, [this](void*) {
-    mode.store(Mode::kIdle, std::memory_order_relaxed);
+    set_mode(Mode::kIdle);
     ablated.clear();
   });
   const HostGuard guard;
   const std::shared_ptr<void> evaluation =
       host->enter_evaluation ? host->enter_evaluation() : nullptr;
-  mode.store(Mode::kAblate, std::memory_order_relaxed);
+  set_mode(Mode::kAblate);
   const auto losses_without = [&](const std::vector<HeadId>& heads, BehaviourMetric metric) {
     ablated.clear();
     for (const HeadId& id : heads) ablated[id.layer].push_back(id.head);
-    return behaviour_losses(host->forward, behaviours, metric);
+    return behaviour_losses([this](const at::Tensor& tokens) { return forward(tokens); },
+                            behaviours, metric);
   };
 
   std::vector<AblationReport> reports;

@@ -65,6 +65,14 @@ struct RunReport {
 /// State as named tensors (uint8), fit for torch::save beside the user's checkpoint.
 using StateDict = std::map<std::string, at::Tensor>;
 
+/// One attention call of a model's forward, as Monitor::attach_zero_edit saw it.
+struct AttentionSite {
+  int64_t layer = -1;   ///< its number among the measured calls, in call order; -1: not measured
+  std::string refusal;  ///< why it is not measured
+  std::string kind;     ///< "scaled_dot_product_attention" or "bmm-softmax-bmm"
+  int64_t query_heads = 0, key_heads = 0, head_dim = 0, value_dim = 0;
+};
+
 class Monitor;
 struct HealthCounters;
 
@@ -108,6 +116,22 @@ class Monitor {
   void set_probe(torch::nn::Module& model, ForwardFunction forward, ProbeOptions options);
   void set_probe(ProbeHost host, ProbeOptions options);
 
+  /// Attaches without a line in the model (docs/attach.md): sees every
+  /// scaled_dot_product_attention call and every bmm -> softmax -> bmm (torch::nn's
+  /// MultiheadAttention and its encoder and decoder layers, and attention written by hand) of the
+  /// thread that calls begin_step, while a measurement is on. Layers are numbered by call order,
+  /// which is learnt from one forward of the probe on two rows (evaluation mode, no grad) and
+  /// checked on every measured forward.
+  ///
+  /// layers: how many measured calls the forward must make; 0: as many as it makes. Returns all
+  /// calls seen, also those that are not measured. Throws std::invalid_argument where it cannot be
+  /// right: no probe set, no attention seen, another number of layers, another library's override
+  /// of scaled_dot_product_attention, a shape that hides the heads. A model that also calls
+  /// observe() would be measured twice. Idle cost: one relaxed load an attention call.
+  std::vector<AttentionSite> attach_zero_edit(int64_t layers = 0);
+  /// Removes all that attach_zero_edit put in place. Idempotent; close() calls it.
+  void detach_zero_edit();
+
   /// Starts an optimizer step. Runs the probe first when one is due.
   [[nodiscard]] StepScope begin_step(const StepInfo& info);
 
@@ -145,6 +169,7 @@ class Monitor {
 
  private:
   friend class StepScope;
+  friend class ZeroEdit;
   enum class Mode : uint8_t { kIdle, kTrain, kProbe, kNullProbe, kRepeatProbe, kAblate };
   at::Tensor observe_active(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const at::Tensor& z, const AttentionCall& call);

@@ -24,6 +24,8 @@ struct Schedule {
   int64_t longest_probe_gap =
       1000;  ///< optimizer steps after which a probe is due whatever the tokens say
   int64_t shortest_probe_gap = 1;  ///< optimizer steps that must lie between two probes
+  double budget = 0.01;  ///< share of wall time that measuring may take over any ten minutes; 0: no
+                         ///< bound, the fixed schedule above is followed exactly
 };
 
 /// How a Monitor is attached. All defaults are meant to be left on for a real run.

@@ -76,7 +76,7 @@ std::string new_run_dir() {
 
 std::optional<DemoOptions> parse_options(int argc, const char* const* argv, int& exit_code) {
   DemoOptions options;
-  options.corpus = HEADSCOPE_DEMO_CORPUS;
+  options.corpus = HEADSCOPE_EXAMPLE_TEXT;
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   options.threads = std::clamp(cores, 1, 2);
   std::string listen = "127.0.0.1:9464";

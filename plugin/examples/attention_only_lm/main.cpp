@@ -11,11 +11,11 @@
 #include <stdexcept>
 
 #include "headscope/monitor.h"
-#include "plugin/examples/attention_only_lm/corpus.h"
 #include "plugin/examples/attention_only_lm/demo_options.h"
 #include "plugin/examples/attention_only_lm/model.h"
 #include "plugin/examples/attention_only_lm/report.h"
 #include "plugin/examples/attention_only_lm/train.h"
+#include "plugin/examples/text/corpus.h"
 
 namespace headscope::demo {
 namespace {

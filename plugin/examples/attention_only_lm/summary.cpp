@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "plugin/examples/attention_only_lm/report.h"
+#include "plugin/examples/text/loss_hash.h"
 
 namespace headscope::demo {
 namespace {
@@ -107,12 +108,6 @@ const char* mode_name(MonitorMode mode) {
       return "off";
   }
   return "";
-}
-
-std::string hexadecimal(uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
-  return text;
 }
 
 json summary_json(const DemoOptions& options, const DemoOutcome& outcome) {

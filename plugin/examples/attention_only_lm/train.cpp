@@ -5,12 +5,13 @@
 #include <torch/optim/adamw.h>
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <cstdio>
 #include <optional>
 #include <stdexcept>
 #include <string>
+
+#include "plugin/examples/text/loss_hash.h"
 
 namespace headscope::demo {
 namespace {
@@ -30,20 +31,6 @@ double seconds_since(Clock::time_point start) {
 double unix_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
-
-/// FNV-1a, 64 bits, over the four bytes of each loss.
-class LossHash {
- public:
-  void add(float loss) {
-    const auto bits = std::bit_cast<uint32_t>(loss);
-    for (int shift = 0; shift < 32; shift += 8)
-      value_ = (value_ ^ ((bits >> shift) & 0xffu)) * 0x100000001b3u;
-  }
-  uint64_t value() const { return value_; }
-
- private:
-  uint64_t value_ = 0xcbf29ce484222325u;
-};
 
 double plain_loss(AttentionOnlyLm& model, const at::Tensor& rows) {
   if (rows.size(0) == 0) return kNaN;

@@ -3,10 +3,10 @@
 #include <atomic>
 
 #include "headscope/monitor.h"
-#include "plugin/examples/attention_only_lm/corpus.h"
 #include "plugin/examples/attention_only_lm/demo_options.h"
 #include "plugin/examples/attention_only_lm/model.h"
 #include "plugin/examples/attention_only_lm/training_result.h"
+#include "plugin/examples/text/corpus.h"
 
 namespace headscope::demo {
 

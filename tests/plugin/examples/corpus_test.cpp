@@ -1,4 +1,4 @@
-#include "plugin/examples/attention_only_lm/corpus.h"
+#include "plugin/examples/text/corpus.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

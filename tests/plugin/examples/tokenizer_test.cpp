@@ -1,4 +1,4 @@
-#include "plugin/examples/attention_only_lm/tokenizer.h"
+#include "plugin/examples/text/tokenizer.h"
 
 #include <gmock/gmock.h>
 

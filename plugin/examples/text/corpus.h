@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "plugin/examples/attention_only_lm/tokenizer.h"
+#include "plugin/examples/text/tokenizer.h"
 
 namespace headscope::demo {
 

@@ -1,0 +1,94 @@
+#include "plugin/torch/sdpa_override.h"
+
+#include <ATen/ATen.h>
+#include <ATen/TensorSubclassLikeUtils.h>
+#include <ATen/TracerMode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/scaled_dot_product_attention_native.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <stdexcept>
+#include <vector>
+
+namespace headscope {
+namespace {
+
+constexpr const char* kOperator = "scaled_dot_product_attention";
+
+// Threads that observe at all: the one relaxed load of an idle call.
+std::atomic<int> observing_threads{0};
+thread_local std::vector<CallObserver*> observers;
+
+/// Graphs are traced with stand-ins for tensors: there is nothing to measure in them.
+bool stands_in(const at::Tensor& tensor) {
+  return at::tracer::impl::is_dispatch_enabled() || at::isTensorSubclassLike(tensor);
+}
+
+at::Tensor watched(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                   const std::optional<at::Tensor>& mask, double dropout, bool is_causal,
+                   std::optional<double> scale, bool enable_gqa) {
+  // The composite itself: autograd sees the operators that it calls, as without us. It may also be
+  // unwound by a checkpoint that stops early, so nothing is held across it.
+  at::Tensor z = at::native::scaled_dot_product_attention(q, k, v, mask, dropout, is_causal, scale,
+                                                          enable_gqa);
+  if (observing_threads.load(std::memory_order_relaxed) == 0 || observers.empty() || stands_in(q))
+    return z;
+  SeenCall call{SeenCall::Kind::kSdpa, q, k, v, z, {}};
+  if (mask && mask->defined()) call.call.bias = mask;
+  call.call.is_causal = is_causal;
+  call.call.scale = scale;
+  call.call.dropout = dropout;
+  for (size_t i = 0; i < observers.size(); ++i) call.z = observers[i]->seen(call);
+  return call.z;
+}
+
+std::mutex acquire_mutex;
+std::weak_ptr<SdpaOverride> current;
+
+}  // namespace
+
+struct SdpaOverride::Kernels {
+  torch::Library training{torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCPU, __FILE__,
+                          __LINE__};
+  torch::Library inference{torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__};
+};
+
+SdpaOverride::SdpaOverride() : kernels_(std::make_unique<Kernels>()) {
+  kernels_->training.impl(kOperator, TORCH_FN(watched));
+  kernels_->inference.impl(kOperator, TORCH_FN(watched));
+}
+
+SdpaOverride::~SdpaOverride() = default;
+
+std::shared_ptr<SdpaOverride> SdpaOverride::acquire() {
+  const std::scoped_lock lock(acquire_mutex);
+  if (auto held = current.lock()) return held;
+  const auto found = c10::Dispatcher::singleton().findSchemaOrThrow(
+      (std::string("aten::") + kOperator).c_str(), "");
+  for (const auto key : {c10::DispatchKey::AutogradCPU, c10::DispatchKey::CPU}) {
+    if (!found.hasKernelForDispatchKey(key)) continue;
+    throw std::invalid_argument(
+        std::string("headscope zero-edit attach: another library has already overridden ") +
+        kOperator + " at " + c10::toString(key) +
+        "; two overrides would hide each other: call Monitor::observe in the attention layer "
+        "instead");
+  }
+  std::shared_ptr<SdpaOverride> made(new SdpaOverride());
+  current = made;
+  return made;
+}
+
+void observe_sdpa(CallObserver* observer) {
+  if (observers.empty()) observing_threads.fetch_add(1, std::memory_order_relaxed);
+  observers.push_back(observer);
+}
+
+void stop_observing_sdpa(CallObserver* observer) {
+  if (std::erase(observers, observer) > 0 && observers.empty())
+    observing_threads.fetch_sub(1, std::memory_order_relaxed);
+}
+
+}  // namespace headscope

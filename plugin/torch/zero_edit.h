@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "csrc/monitor/monitor_impl.h"
+#include "plugin/torch/sdpa_override.h"
+#include "plugin/torch/seen_call.h"
+
+namespace headscope {
+
+/// Sees a model's attention calls from outside and hands them to the monitor's tap, numbered by
+/// call order.
+class ZeroEdit final : public CallWatch, private CallObserver {
+ public:
+  /// Learns the calls of one forward. Throws as Monitor::attach_zero_edit says.
+  ZeroEdit(Monitor& monitor, int64_t layers);
+  ~ZeroEdit() override;
+
+  const std::vector<AttentionSite>& sites() const { return sites_; }
+
+  void measuring(bool on) noexcept override;
+  void forward_begins() noexcept override;
+
+ private:
+  at::Tensor seen(SeenCall call) noexcept override;
+  int64_t heads_of_next(int64_t merged) const noexcept override;
+
+  void learn_forward();
+  void learn(const SeenCall& call);
+  at::Tensor measure(const SeenCall& call);
+  void watch(bool on);
+  /// What is wrong with a call at its place, empty when nothing is.
+  std::string difference(const SeenCall& call) const;
+
+  Monitor& monitor_;
+  Monitor::Impl& impl_;
+  std::shared_ptr<SdpaOverride> override_;
+  std::vector<AttentionSite> sites_;
+  bool uses_sdpa_ = true, uses_eager_ = true;
+  bool learning_ = false;
+  bool watching_ = false, lost_ = false;  // lost: the order of this forward is not the learnt one
+  size_t next_ = 0;                       // site of the next call
+  std::thread::id thread_;
+};
+
+}  // namespace headscope
