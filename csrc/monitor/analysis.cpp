@@ -263,6 +263,11 @@ void Analysis::take_ablation(const AblationReport& report, double tokens, double
   pending_events_.insert(pending_events_.end(), events.begin(), events.end());
 }
 
+void Analysis::take_event(Event event) {
+  const std::scoped_lock lock(mutex_);
+  pending_events_.push_back(std::move(event));
+}
+
 void Analysis::flush(const CaptureInfo& info) {
   const std::scoped_lock lock(mutex_);
   if (pending_events_.empty() && pending_ablations_.empty()) return;

@@ -44,6 +44,9 @@ class Analysis {
   /// Enters the outcome of an ablation; it travels with the next snapshot.
   void take_ablation(const AblationReport& report, double tokens, double wall_time);
 
+  /// Enters an event of the schedule's; it travels with the next snapshot.
+  void take_event(Event event);
+
   /// The circuit to verify now, if one is due.
   std::optional<CircuitTracker::Due> verification_due() const;
   /// Circuits that are formed (or under a verdict), with their heads.

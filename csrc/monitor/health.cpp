@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "csrc/monitor/budget.h"
+
 namespace headscope {
 namespace {
 
@@ -38,6 +40,9 @@ Health HealthCounters::read() const {
   health.nonfinite_readings = count(nonfinite_readings);
   health.probes = count(probes);
   health.measured_steps = count(measured_steps);
+  health.deferred = count(deferred);
+  health.budget_ratio = budget_ratio.load(std::memory_order_relaxed);
+  health.budget_used_ratio = budget_used_ratio.load(std::memory_order_relaxed);
   health.tap_seconds = seconds(tap_nanoseconds);
   health.probe_seconds = seconds(probe_nanoseconds);
   health.ablation_seconds = seconds(ablation_nanoseconds);
@@ -51,6 +56,14 @@ ScopedTimer::ScopedTimer(std::atomic<uint64_t>& counter)
 
 ScopedTimer::~ScopedTimer() {
   counter_.fetch_add(static_cast<uint64_t>(now_nanoseconds() - start_), std::memory_order_relaxed);
+}
+
+AnalysisTimer::AnalysisTimer(HealthCounters& health)
+    : health_(health), wall_(health.analysis_nanoseconds), cpu_start_(thread_cpu_seconds()) {}
+
+AnalysisTimer::~AnalysisTimer() {
+  health_.analysis_cpu_nanoseconds.fetch_add(
+      static_cast<uint64_t>(1e9 * (thread_cpu_seconds() - cpu_start_)), std::memory_order_relaxed);
 }
 
 void FaultGate::report(Fault fault, const std::string& what) noexcept {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -33,9 +34,10 @@ const char* to_string(Fault fault);
 struct HealthCounters {
   std::array<std::atomic<uint64_t>, kFaults> errors{};
   std::atomic<uint64_t> taps{0}, taps_missing{0}, taps_skipped{0}, snapshots_dropped{0},
-      nonfinite_readings{0}, probes{0}, measured_steps{0};
+      nonfinite_readings{0}, probes{0}, measured_steps{0}, deferred{0};
+  std::atomic<double> budget_ratio{0}, budget_used_ratio{0};
   std::atomic<uint64_t> tap_nanoseconds{0}, probe_nanoseconds{0}, ablation_nanoseconds{0},
-      wait_nanoseconds{0}, analysis_nanoseconds{0};
+      wait_nanoseconds{0}, analysis_nanoseconds{0}, analysis_cpu_nanoseconds{0};
   Health read() const;
 };
 
@@ -50,6 +52,20 @@ class ScopedTimer {
  private:
   std::atomic<uint64_t>& counter_;
   int64_t start_;
+};
+
+/// The same on the analysis thread, with its CPU time beside the wall time.
+class AnalysisTimer {
+ public:
+  explicit AnalysisTimer(HealthCounters& health);
+  ~AnalysisTimer();
+  AnalysisTimer(const AnalysisTimer&) = delete;
+  AnalysisTimer& operator=(const AnalysisTimer&) = delete;
+
+ private:
+  HealthCounters& health_;
+  ScopedTimer wall_;
+  double cpu_start_;
 };
 
 /// The edge at which every failure stops: caught, counted, logged once a kind. Never throws, from
@@ -98,6 +114,11 @@ class Backoff {
     length_ = std::min<int64_t>(2 * length_, 64);
   }
   void succeeded() { length_ = 1; }
+  std::pair<int64_t, int64_t> save() const { return {skip_, length_}; }
+  void restore(int64_t skip, int64_t length) {
+    skip_ = std::clamp<int64_t>(skip, 0, 64);
+    length_ = std::clamp<int64_t>(length, 1, 64);
+  }
 
  private:
   int64_t skip_ = 0;

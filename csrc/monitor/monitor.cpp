@@ -2,17 +2,23 @@
 
 #include <ATen/ATen.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <stdexcept>
 
 #include "csrc/monitor/monitor_impl.h"
+#include "csrc/monitor/state_codec.h"
 
 namespace headscope {
 namespace {
 
 void log_to_stderr(LogLevel, const std::string& line) {
   std::fprintf(stderr, "[headscope] %s\n", line.c_str());
+}
+
+double monotonic_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
@@ -54,7 +60,10 @@ Options checked_options(Options options) {
   require(options.verdict.min_ratio > 0, "verdict.min_ratio", options.verdict.min_ratio, "above 0");
   require(options.verdict.smallest_effect >= 0, "verdict.smallest_effect",
           options.verdict.smallest_effect, "0 or more");
+  require(options.schedule.budget >= 0 && options.schedule.budget <= 1, "schedule.budget",
+          options.schedule.budget, "a share from 0 (no bound) to 1");
   if (!options.log) options.log = log_to_stderr;
+  if (!options.clock) options.clock = monotonic_seconds;
   return options;
 }
 
@@ -84,6 +93,16 @@ std::string tensor_to_bytes(const StateDict& state, const char* key) {
   return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(bytes.numel())};
 }
 
+template <typename Number>
+std::vector<Number> numbers_of(const StateDict& state, const char* key, at::ScalarType type) {
+  const auto entry = state.find(key);
+  if (entry == state.end())
+    throw std::runtime_error(std::string("headscope: the state has no entry '") + key + "'");
+  const at::Tensor values = entry->second.to(at::kCPU, type).contiguous();
+  const Number* data = values.const_data_ptr<Number>();
+  return {data, data + values.numel()};
+}
+
 }  // namespace
 
 StepScope::StepScope(StepScope&& other) noexcept
@@ -109,7 +128,10 @@ Monitor::Impl::Impl(Options options_in, std::vector<std::shared_ptr<Sink>> sinks
       sinks(std::move(sinks_in), options.on_event, options.sink_queue, health, gate),
       analysis(options, health, gate, sinks),
       scheduler(options.schedule),
-      mode(mode_in) {}
+      budget(options.schedule.budget, options.clock),
+      mode(mode_in) {
+  health->budget_ratio.store(options.schedule.budget, std::memory_order_relaxed);
+}
 
 Monitor::Monitor(Options options, std::vector<std::shared_ptr<Sink>> sinks)
     : Monitor(checked_options(std::move(options)), std::move(sinks),
@@ -177,35 +199,55 @@ std::string Monitor::url() const { return impl_->url; }
 StateDict Monitor::state_dict() {
   impl_->worker.drain();
   const Scheduler::State& schedule = impl_->scheduler.state();
-  const std::vector<double> values = {static_cast<double>(impl_->next_step),
-                                      static_cast<double>(schedule.last_probe_step),
-                                      schedule.last_probe_tokens, impl_->step.tokens};
-  const at::Tensor numbers = at::tensor(values, at::kDouble);
+  std::vector<double> values = {
+      static_cast<double>(impl_->next_step), static_cast<double>(schedule.last_probe_step),
+      schedule.last_probe_tokens, impl_->step.tokens, static_cast<double>(impl_->deferred_since)};
+  for (const Backoff* backoff : impl_->backoffs()) {
+    values.push_back(static_cast<double>(backoff->save().first));
+    values.push_back(static_cast<double>(backoff->save().second));
+  }
   std::vector<int64_t> layers(impl_->known_layers.begin(), impl_->known_layers.end());
   return {{"analysis", bytes_to_tensor(impl_->analysis.save())},
-          {"schedule", numbers},
+          {"schedule", at::tensor(values, at::kDouble)},
+          {"budget", at::tensor(impl_->budget.save(), at::kDouble)},
+          {"verification", bytes_to_tensor(impl_->verifying ? encode(*impl_->verifying) : "")},
           {"layers", at::tensor(layers, at::kLong)}};
 }
 
 void Monitor::load_state_dict(const StateDict& state) {
   impl_->worker.drain();
-  const std::string analysis = tensor_to_bytes(state, "analysis");
-  const auto numbers = state.find("schedule"), layers = state.find("layers");
-  if (numbers == state.end() || numbers->second.numel() != 4 || layers == state.end()) {
-    throw std::runtime_error("headscope: the state has no valid entries 'schedule' and 'layers'");
-  }
+  // Everything is read before anything is changed: a state that is refused leaves the monitor as it
+  // was.
+  const std::string analysis = tensor_to_bytes(state, "analysis"),
+                    verification = tensor_to_bytes(state, "verification");
+  const std::vector<double> schedule = numbers_of<double>(state, "schedule", at::kDouble),
+                            budget = numbers_of<double>(state, "budget", at::kDouble);
+  const std::vector<int64_t> layers = numbers_of<int64_t>(state, "layers", at::kLong);
+  if (schedule.size() != 5 + 2 * impl_->backoffs().size())
+    throw std::runtime_error("headscope: the state's 'schedule' has " +
+                             std::to_string(schedule.size()) + " numbers");
+  std::optional<Verification> verifying;
+  if (!verification.empty()) verifying = decode_verification(verification);
+  Budget restored(impl_->options.schedule.budget, impl_->options.clock);
+  restored.restore(budget);
   impl_->analysis.load(analysis);
-  const at::Tensor values = numbers->second.to(at::kCPU, at::kDouble).contiguous();
-  const double* data = values.const_data_ptr<double>();
-  impl_->next_step = static_cast<int64_t>(data[0]);
-  impl_->scheduler.restore({static_cast<int64_t>(data[1]), data[2]});
+  impl_->budget = std::move(restored);
+  impl_->verifying = std::move(verifying);
+  impl_->next_step = static_cast<int64_t>(schedule[0]);
+  impl_->scheduler.restore({static_cast<int64_t>(schedule[1]), schedule[2]});
+  impl_->deferred_since = static_cast<int64_t>(schedule[4]);
+  size_t next = 5;
+  for (Backoff* backoff : impl_->backoffs()) {
+    backoff->restore(static_cast<int64_t>(schedule[next]),
+                     static_cast<int64_t>(schedule[next + 1]));
+    next += 2;
+  }
   // Until the next begin_step the run stands at its last step: what verify() and close() date their
   // results by.
-  impl_->step = {impl_->next_step - 1, data[3], wall_clock(), kNaN, static_cast<int64_t>(data[1])};
-  const at::Tensor ids = layers->second.to(at::kCPU, at::kLong).contiguous();
-  impl_->known_layers = {ids.const_data_ptr<int64_t>(),
-                         ids.const_data_ptr<int64_t>() + ids.numel()};
-  impl_->layer_count.store(static_cast<int64_t>(impl_->known_layers.size()));
+  impl_->step = {impl_->next_step - 1, schedule[3], wall_clock(), kNaN,
+                 static_cast<int64_t>(schedule[1])};
+  impl_->known_layers = {layers.begin(), layers.end()};
+  impl_->layer_count.store(static_cast<int64_t>(layers.size()));
 }
 
 void Monitor::close(double timeout_seconds) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -12,11 +13,13 @@
 
 #include "csrc/monitor/analysis.h"
 #include "csrc/monitor/behaviour.h"
+#include "csrc/monitor/budget.h"
 #include "csrc/monitor/call_watch.h"
 #include "csrc/monitor/capture.h"
 #include "csrc/monitor/health.h"
 #include "csrc/monitor/schedule.h"
 #include "csrc/monitor/sink_thread.h"
+#include "csrc/monitor/verification.h"
 #include "csrc/monitor/worker.h"
 #include "headscope/monitor.h"
 
@@ -40,6 +43,15 @@ struct Monitor::Impl {
   void run_probe(const CaptureInfo& info);
   /// Waits for the earlier measured step; its results are then part of the state.
   void drain();
+  /// Whether what is due may run now; what may not is counted.
+  struct Due {
+    bool probe, train, verification;
+  };
+  Due within_budget(const CaptureInfo& info, bool probe_due, bool train_due);
+  /// Enters what the analysis thread took since it was last asked.
+  void charge_analysis();
+  /// Records that a probe ran later than it was due.
+  void record_deferral(const CaptureInfo& info);
   /// Changes what taps do; tells the call watch when that begins or ends a measurement.
   void set_mode(Mode next);
   /// One forward of the user's, announced to the call watch.
@@ -65,10 +77,13 @@ struct Monitor::Impl {
   void refuse_capture(const std::string& why);
 
   // --- verification (monitor_verify.cpp)
-  /// A metric costs one pass per control set: during training only the one that decides is run.
-  enum class Metrics { kGateOnly, kAll };
-  std::vector<AblationReport> ablate_circuit(const CircuitTracker::Due& due,
-                                             const CaptureInfo& info, Metrics metrics);
+  std::optional<Verification> begin_verification(const CircuitTracker::Due& due,
+                                                 BehaviourMetric metric) const;
+  /// Runs passes, all of them or as many as the budget allows; true when it is done.
+  bool sit_verification(Verification& verification, bool within_budget);
+  /// Enters the verdict.
+  AblationReport judged(const Verification& verification, const CaptureInfo& info);
+  /// Goes on with the verification that is due, if one is.
   void verify_due(const CaptureInfo& info);
   std::vector<AblationReport> verify_formed();
 
@@ -78,6 +93,7 @@ struct Monitor::Impl {
   SinkThread sinks;
   Analysis analysis;
   Scheduler scheduler;
+  Budget budget;
   std::atomic<Mode>& mode;
   std::string url;
   bool closed = false;
@@ -89,14 +105,20 @@ struct Monitor::Impl {
   RepeatPlan repeat;
   BehaviourBatches behaviours;
 
+  std::optional<Verification> verifying;  // spread over steps by the budget
+
   int64_t next_step = 0;
-  CaptureInfo step;             // of the step in progress
-  std::vector<at::Tensor> ids;  // told micro-batches of the step in progress
+  uint64_t tap_nanoseconds_before = 0;  // at the start of the capture in progress
+  double charged_cpu = 0;               // seconds of the analysis thread that the budget knows of
+  int64_t deferred_since = -1;          // step at which the probe now put off was due
+  CaptureInfo step;                     // of the step in progress
+  std::vector<at::Tensor> ids;          // told micro-batches of the step in progress
   std::set<int64_t> known_layers;
   std::atomic<int64_t> layer_count{0};         // of known_layers, for report() from any thread
   std::atomic<std::thread::id> pass_thread{};  // the thread that runs a probe or ablation pass
   std::unique_ptr<CallWatch> calls;            // zero-edit attach; null: explicit taps
   Backoff train_backoff, probe_backoff, verify_backoff;
+  std::array<Backoff*, 3> backoffs() { return {&train_backoff, &probe_backoff, &verify_backoff}; }
 
   std::mutex tap_mutex;  // guards what follows; taken only by active taps
   std::unique_ptr<Capture> capture;

@@ -23,17 +23,69 @@ at::Tensor Monitor::Impl::forward(const at::Tensor& tokens) {
   return host->forward(tokens);
 }
 
+void Monitor::Impl::charge_analysis() {
+  const double cpu =
+      1e-9 * static_cast<double>(health->analysis_cpu_nanoseconds.load(std::memory_order_relaxed));
+  if (cpu <= charged_cpu) return;
+  // A thread of its own takes one core of those that training could use.
+  const double cores = std::max(1u, std::thread::hardware_concurrency());
+  budget.spent_aside((cpu - charged_cpu) / cores);
+  charged_cpu = cpu;
+}
+
+Monitor::Impl::Due Monitor::Impl::within_budget(const CaptureInfo& info, bool probe_due,
+                                                bool train_due) {
+  if (!budget.bounded()) return {probe_due, train_due, probe_due};
+  // Where a wait would come, the measurement comes later instead.
+  const bool idle = worker.idle();
+  if (idle) charge_analysis();
+  Due due{};
+  due.probe = probe_due && idle && budget.allows(Budget::Work::kProbe);
+  // A probe's analysis outlasts the step: the training batch of another step will do.
+  due.train = train_due && idle && !due.probe && budget.allows(Budget::Work::kTrain);
+  due.verification = idle && (verifying || analysis.verification_due());
+  const bool put_off = probe_due && !due.probe;
+  if (put_off && deferred_since < 0) deferred_since = info.step;
+  if (put_off || (train_due && !due.train && !due.probe))
+    health->deferred.fetch_add(1, std::memory_order_relaxed);
+  health->budget_used_ratio.store(budget.used_ratio(), std::memory_order_relaxed);
+  return due;
+}
+
+void Monitor::Impl::record_deferral(const CaptureInfo& info) {
+  if (deferred_since < 0) return;
+  Event event;
+  event.step = info.step;
+  event.tokens = info.tokens;
+  event.wall_time = info.wall_time;
+  event.previous_probe_step = info.previous_probe_step;
+  event.kind = "deferred";
+  event.figures = {{"due_step", static_cast<double>(deferred_since)},
+                   {"expected_seconds", budget.expected(Budget::Work::kProbe)},
+                   {"budget_ratio", options.schedule.budget}};
+  event.rule = "a probe that was due ran when the overhead budget allowed it";
+  gate->log(LogLevel::kInfo,
+            c10::str("a probe due at step ", deferred_since, " ran at step ", info.step,
+                     ": one takes about ", budget.expected(Budget::Work::kProbe),
+                     " s and Schedule::budget is ", options.schedule.budget,
+                     " (each is recorded as an event of kind deferred)"),
+            "deferred");
+  analysis.take_event(std::move(event));
+  deferred_since = -1;
+}
+
 void Monitor::Impl::begin_step(const StepInfo& info) {
   const int64_t previous_probe = scheduler.state().last_probe_step;
   step = {info.step.value_or(next_step), info.tokens_seen, wall_clock(), kNaN, previous_probe};
   next_step = step.step + 1;
   ids.clear();
   if (!options.measure || closed) return;
-  const bool probe_now = host && scheduler.probe_due(step.step, step.tokens);
-  const bool train_now = scheduler.train_due(step.step);
-  if (!probe_now && !train_now) return;
+  const Due due = within_budget(step, host && scheduler.probe_due(step.step, step.tokens),
+                                scheduler.train_due(step.step));
+  if (!due.probe && !due.train && !due.verification) return;
   drain();
-  if (probe_now) {
+  if (due.verification) verify_due(step);
+  if (due.probe) {
     if (!std::isfinite(step.tokens) && options.integral.axis != IntegralAxis::kStep) {
       gate->log(
           LogLevel::kWarning,
@@ -42,14 +94,19 @@ void Monitor::Impl::begin_step(const StepInfo& info) {
               "; tell them, or set integral.axis to IntegralAxis::kStep",
           "tokens");
     }
-    verify_due(step);
-    if (probe_backoff.ready()) run_probe(step);
+    record_deferral(step);
+    if (probe_backoff.ready()) {
+      const double start = budget.now();
+      run_probe(step);
+      budget.spent(Budget::Work::kProbe, budget.now() - start);
+    }
     scheduler.probed(step.step, step.tokens);
   }
-  if (train_now && train_backoff.ready()) {
+  if (due.train && train_backoff.ready()) {
     const std::scoped_lock lock(tap_mutex);
     capture = std::make_unique<Capture>();
     capture_failed = false;
+    tap_nanoseconds_before = health->tap_nanoseconds.load(std::memory_order_relaxed);
     set_mode(Mode::kTrain);
   }
 }
@@ -72,6 +129,8 @@ void Monitor::Impl::end_step() {
   std::shared_ptr<Capture> taken;
   {
     set_mode(Mode::kIdle);
+    budget.spent(Budget::Work::kTrain, 1e-9 * static_cast<double>(health->tap_nanoseconds.load() -
+                                                                  tap_nanoseconds_before));
     const std::scoped_lock lock(tap_mutex);
     taken = std::move(capture);
     if (capture_failed) {
@@ -93,7 +152,7 @@ void Monitor::Impl::end_step() {
   train_backoff.succeeded();
   drain();  // a probe of this very step may still be analysed
   worker.submit([this, taken, info = step] {
-    const ScopedTimer timer(health->analysis_nanoseconds);
+    const AnalysisTimer timer(*health);
     gate->guarded(Fault::kAnalysis, [&] { analysis.take_train(*taken, info); });
   });
 }
@@ -162,7 +221,7 @@ void Monitor::Impl::run_probe(const CaptureInfo& info) {
   if (taken->layers.empty()) return;
   probe_backoff.succeeded();
   worker.submit([this, taken, info] {
-    const ScopedTimer timer(health->analysis_nanoseconds);
+    const AnalysisTimer timer(*health);
     gate->guarded(Fault::kAnalysis, [&] { analysis.take_probe(*taken, info); });
   });
 }

@@ -137,4 +137,43 @@ AnalysisState decode(const std::string& bytes) {
   }
 }
 
+std::string encode(const Verification& verification) {
+  const json out = {{"pattern", verification.pattern},
+                    {"metric", verification.metric},
+                    {"heads", verification.heads},
+                    {"control_sets", verification.controls.sets},
+                    {"all_that_exist", verification.controls.all_that_exist},
+                    {"relaxed", verification.controls.relaxed},
+                    {"short_layers", verification.controls.short_layers},
+                    {"passes", verification.passes},
+                    {"losses", verification.losses},
+                    {"baseline", verification.baseline}};
+  const std::vector<uint8_t> bytes = json::to_cbor(out);
+  return {bytes.begin(), bytes.end()};
+}
+
+Verification decode_verification(const std::string& bytes) {
+  try {
+    const json in = json::from_cbor(bytes);
+    Verification verification;
+    in.at("pattern").get_to(verification.pattern);
+    in.at("metric").get_to(verification.metric);
+    in.at("heads").get_to(verification.heads);
+    in.at("control_sets").get_to(verification.controls.sets);
+    in.at("all_that_exist").get_to(verification.controls.all_that_exist);
+    in.at("relaxed").get_to(verification.controls.relaxed);
+    in.at("short_layers").get_to(verification.controls.short_layers);
+    in.at("passes").get_to(verification.passes);
+    in.at("losses").get_to(verification.losses);
+    in.at("baseline").get_to(verification.baseline);
+    if (verification.losses.size() > verification.passes.size() ||
+        verification.passes.size() < 2 + verification.controls.sets.size())
+      throw std::runtime_error("more losses than passes");
+    return verification;
+  } catch (const std::exception& error) {
+    throw std::runtime_error(std::string("headscope: these bytes are no verification: ") +
+                             error.what());
+  }
+}
+
 }  // namespace headscope

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/monitor/verification.h"
 #include "headscope/snapshot.h"
 #include "headscope/trajectory.h"
 
@@ -27,5 +28,9 @@ struct AnalysisState {
 /// on other bytes.
 std::string encode(const AnalysisState& state);
 AnalysisState decode(const std::string& bytes);
+
+/// The same of a verification that is spread over steps.
+std::string encode(const Verification& verification);
+Verification decode_verification(const std::string& bytes);
 
 }  // namespace headscope

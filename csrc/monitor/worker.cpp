@@ -25,6 +25,11 @@ void Worker::drain() {
   changed_.wait(lock, [this] { return !busy_; });
 }
 
+bool Worker::idle() {
+  const std::scoped_lock lock(mutex_);
+  return !busy_;
+}
+
 void Worker::run() {
   std::unique_lock lock(mutex_);
   while (true) {

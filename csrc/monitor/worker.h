@@ -21,6 +21,8 @@ class Worker {
   void submit(std::function<void()> job);
   /// Waits until no job is left.
   void drain();
+  /// True when drain() would not wait.
+  bool idle();
 
  private:
   void run();

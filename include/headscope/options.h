@@ -15,8 +15,8 @@
 
 namespace headscope {
 
-/// When the monitor measures. A fixed function of step and tokens, so that a resumed run measures
-/// the same steps.
+/// When the monitor measures: a fixed function of step and tokens, stretched where the budget asks
+/// for it.
 struct Schedule {
   int64_t train_every = 10;  ///< the training batch itself, every k optimizer steps; 0: never
   double probes_per_octave =
@@ -24,7 +24,8 @@ struct Schedule {
   int64_t longest_probe_gap =
       1000;  ///< optimizer steps after which a probe is due whatever the tokens say
   int64_t shortest_probe_gap = 1;  ///< optimizer steps that must lie between two probes
-  double budget = 0.01;  ///< share of wall time that measuring may take over any ten minutes; 0: no
+  double budget = 0.01;  ///< share of wall time that measuring may take over any ten minutes, 0..1
+                         ///< (docs/overhead.md); what is due and does not fit runs later. 0: no
                          ///< bound, the fixed schedule above is followed exactly
 };
 
@@ -51,6 +52,8 @@ struct Options {
   uint64_t seed =
       2026;  ///< of sampled positions, null draws and controls; never the host's generators
   bool self_check = true;  ///< recompute sampled rows of z and compare
+  std::function<double()> clock =
+      {};  ///< seconds, for the budget alone; default: a monotonic clock
 
   // What the figures mean.
   IntegralDefinition integral = {};

@@ -146,8 +146,12 @@ struct Health {
   uint64_t nonfinite_readings = 0;
   uint64_t probes = 0;
   uint64_t measured_steps = 0;
-  double tap_seconds = 0;       ///< training thread, inside observe()
-  double probe_seconds = 0;     ///< training thread, probe forwards
+  uint64_t deferred = 0;    ///< steps at which something due was put off by the budget
+  double budget_ratio = 0;  ///< share of wall time that measuring may take, 0: no bound
+  double budget_used_ratio =
+      0;                     ///< of what the last ten minutes allow, as of the last measured step
+  double tap_seconds = 0;    ///< training thread, inside observe()
+  double probe_seconds = 0;  ///< training thread, probe forwards
   double ablation_seconds = 0;  ///< training thread, ablation forwards
   double wait_seconds = 0;      ///< training thread, waiting for an earlier measured step
   double analysis_seconds = 0;  ///< analysis thread

@@ -42,6 +42,9 @@ void check(const DemoOptions& options) {
     refuse("--repeat-share " + std::to_string(options.repeat_share) + " is not a share",
            "give a number from 0 to 1");
   at_least("--threads", options.threads, 1);
+  if (!(options.budget >= 0 && options.budget <= 1))
+    refuse("--budget " + std::to_string(options.budget) + " is not a share",
+           "give a number from 0 (no bound) to 1");
 }
 
 MonitorMode monitor_mode(const std::string& value) {
@@ -103,6 +106,11 @@ std::optional<DemoOptions> parse_options(int argc, const char* const* argv, int&
       ->capture_default_str();
   app.add_option("--monitor", monitor,
                  "on: measure; idle: attached, nothing measured; off: not attached")
+      ->capture_default_str();
+  app.add_option(
+         "--budget", options.budget,
+         "Share of wall time that measuring may take, e.g. 0.01 for a real run; 0: no bound, the "
+         "same steps are measured on every machine")
       ->capture_default_str();
   app.add_option("--listen", listen, "HOST:PORT of /metrics; port 0: any free one")
       ->capture_default_str();

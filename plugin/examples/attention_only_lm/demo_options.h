@@ -19,6 +19,7 @@ struct DemoOptions {
   uint64_t seed = 0;
   double learning_rate = 5e-3;
   double repeat_share = 0.5;
+  double budget = 0;  ///< share of wall time that measuring may take; 0: a fixed schedule
   int threads = 0;     ///< 0: two, or one on a single core
   std::string corpus;  ///< empty: the text that comes with the example
   MonitorMode monitor = MonitorMode::kOn;

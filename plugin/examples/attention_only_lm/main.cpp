@@ -47,6 +47,7 @@ std::shared_ptr<Monitor> attach_monitor(const DemoOptions& options) {
   attach.total_steps = options.steps;
   attach.measure = options.monitor == MonitorMode::kOn;
   attach.schedule.longest_probe_gap = probe_gap(options.steps);
+  attach.schedule.budget = options.budget;
   return Monitor::attach(std::move(attach));
 }
 
