@@ -194,6 +194,10 @@ RunReport Monitor::report() {
 
 Health Monitor::health() const { return impl_->health->read(); }
 
+void Monitor::warn_once(const std::string& key, const std::string& line) noexcept {
+  impl_->gate->log(LogLevel::kWarning, line, key);
+}
+
 std::string Monitor::url() const { return impl_->url; }
 
 StateDict Monitor::state_dict() {

@@ -147,6 +147,9 @@ class Monitor {
     return observe_active(layer, q, k, v, z, call);
   }
 
+  /// A line in the monitor's log, the first time for each key: for adapters. Never throws.
+  void warn_once(const std::string& key, const std::string& line) noexcept;
+
   /// Ablates every formed circuit that has a behavioural metric, now; waits for earlier
   /// measurements. Empty without a probe.
   std::vector<AblationReport> verify();

@@ -136,7 +136,7 @@ struct Attached {
       options.schedule.longest_probe_gap = 5;
     // Fixed unless a test is about the budget: the same steps are measured whatever the machine
     // does.
-    if (options.schedule.budget == Schedule{}.budget) options.schedule.budget = 0;
+    if (!options.clock) options.schedule.budget = 0;
     monitor =
         std::make_unique<Monitor>(std::move(options), std::vector<std::shared_ptr<Sink>>{sink});
     if (with_probe) {
