@@ -123,7 +123,7 @@ void Monitor::Impl::run_probe(const CaptureInfo& info) {
     mode.store(Mode::kNullProbe, std::memory_order_relaxed);
     for (const at::Tensor& tokens : null_chunks) host->forward(tokens);
     mode.store(Mode::kRepeatProbe, std::memory_order_relaxed);
-    capture->repeat_gap = repeat_gap(host->forward(repeat.tokens), repeat.tokens);
+    capture->repeat_gap = repeat_gap(host->forward(repeat.tokens), repeat);
   });
   {
     const std::scoped_lock lock(tap_mutex);

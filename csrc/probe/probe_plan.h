@@ -51,8 +51,8 @@ struct ProbePlan {
   int64_t uniform_group(int64_t i) const { return control_group() + 1 + candidate_sets + i; }
 };
 
-/// Plans the probe over `tokens` [N, T]; a pattern's target outside [0, T) is dropped. options:
-/// resolved.
+/// Plans the probe over `tokens` [N, T]; a pattern's target outside [0, T) is dropped. Controls and
+/// candidates lie within options.window of the last token. options: resolved.
 ProbePlan plan_probe(const at::Tensor& tokens, const ProbeOptions& options);
 
 }  // namespace headscope
