@@ -34,8 +34,8 @@ ProbePlan plan_probe(const at::Tensor& tokens_in, const ProbeOptions& options) {
   plan.candidate.assign(pattern_count, {});
   plan.target_count.assign(pattern_count, {});
 
-  const int64_t first_seen =
-      options.window > 0 ? std::max<int64_t>(0, plan.context - options.window) : 0;
+  plan.span = options.window > 0 ? std::min(options.window, plan.context) : plan.context;
+  const int64_t first_seen = plan.context - plan.span;
 
   // Every row's targets, and the distinct target sets of the permuted patterns: the columns of
   // their null.

@@ -32,6 +32,7 @@ struct ProbePlan {
 
   int64_t examples = 0;
   int64_t context = 0;
+  int64_t span = 0;  ///< last keys that count, min(window, T): what thresholds scale with
   int64_t groups = 0;
   std::vector<Pattern> patterns;
   ControlPositions controls = ControlPositions::kMeasuredWithoutSpecial;

@@ -77,7 +77,7 @@ struct ProbeOptions {
       {};  ///< [M, >= context / 2] i64 real tokens for the repeated block; undefined: random tokens
   int64_t window = 0;  ///< the smallest sliding window of the layers in which induction should be
                        ///< found, at least 16; 0: none. Planted pairs, controls and the repeat lie
-                       ///< within it
+                       ///< within it, and thresholds scale with it instead of T
 };
 
 /// Fills defaults and checks; throws std::invalid_argument naming value and fix.

@@ -373,6 +373,8 @@ TEST(ProbeWindow, AHiddenTargetIsNotMeasuredAndSaidOnce) {
       EXPECT_TRUE(std::isfinite(head.patterns[kPrevious].selectivity));
       EXPECT_EQ(std::isfinite(head.patterns[kFirst].selectivity), head.id.layer == 2);
     }
+    EXPECT_NEAR(watched.monitor->report().circuits.at(kInduction).formed_threshold,
+                50.0 * (window > 0 ? 15 : 63) / 255, 1e-9);
     int said = 0;
     for (const std::string& line : *watched.log) {
       if (line.find("induction") == std::string::npos) continue;
