@@ -87,8 +87,15 @@ void check_attention_call(int64_t layer, const at::Tensor& q, const at::Tensor& 
   TORCH_CHECK(!q.is_nested() && !k.is_nested() && !v.is_nested() && !z.is_nested(), "layer ", layer,
               ": nested tensors are not measured; pass padded [B, H, T, D] with keep, or packed "
               "rows with documents");
-  TORCH_CHECK(z.device().is_cpu() && q.device().is_cpu() && k.device().is_cpu(), "layer ", layer,
-              ": this build measures tensors on the CPU, got ", z.device());
+  TORCH_CHECK(
+      z.device().is_cpu() && q.device().is_cpu() && k.device().is_cpu() && v.device().is_cpu(),
+      "layer ", layer, ": this build measures tensors on the CPU, got ", z.device());
+  for (const std::optional<at::Tensor>* told :
+       {&call.bias, &call.keep, &call.documents, &call.sinks}) {
+    TORCH_CHECK(!*told || (*told)->device().is_cpu(), "layer ", layer,
+                ": this build measures tensors on the CPU, but one in the call lies on ",
+                (*told)->device());
+  }
   TORCH_CHECK(q.dim() == 4 && k.dim() == 4 && v.dim() == 4 && z.dim() == 4, "layer ", layer,
               ": q, k, v and z must be [B, H, T, D], got ", q.sizes(), ", ", k.sizes(), ", ",
               v.sizes(), ", ", z.sizes());
@@ -127,13 +134,17 @@ size_t plan_for(Capture& capture, size_t micro, int64_t layer, const at::Tensor&
   TORCH_CHECK(rows.size(0) == batch && capture.context == tokens, "layer ", layer,
               " saw [B, T] = [", batch, ", ", tokens, "] where another layer saw [", rows.size(0),
               ", ", capture.context, "] in the same micro-batch");
-  const at::Tensor seen = seen_keys(rows, tokens, call);
+  at::Tensor own = rows;  // but for queries that are padding in this layer alone
+  if (call.keep) own = rows.masked_fill(call.keep->gather(1, rows.clamp_min(0)).logical_not(), -1);
+  const at::Tensor seen = seen_keys(own, tokens, call);
   for (const size_t i : known) {
-    const at::Tensor& other = capture.plans[i].seen;
-    if (seen.defined() == other.defined() && (!seen.defined() || seen.equal(other))) return i;
+    const TrainPlan& other = capture.plans[i];
+    if (seen.defined() == other.seen.defined() && (!seen.defined() || seen.equal(other.seen)) &&
+        own.equal(other.rows))
+      return i;
   }
   known.push_back(capture.plans.size());
-  capture.plans.push_back(plan_rows(rows, tokens, ids, patterns, seen));
+  capture.plans.push_back(plan_rows(own, tokens, ids, patterns, seen));
   return known.back();
 }
 

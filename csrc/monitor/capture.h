@@ -45,8 +45,8 @@ struct LayerCapture {
 struct Capture {
   std::map<int64_t, LayerCapture> layers;
   std::vector<TrainPlan> plans;  ///< train only
-  /// Train only: the plans of each micro-batch. All have the rows of the first; there is another
-  /// for each set of layers whose rows see other keys.
+  /// Train only: the plans of each micro-batch. All have the sampled rows of the first; there is
+  /// another for each set of layers whose rows see other keys.
   std::vector<std::vector<size_t>> plans_of;
   int64_t context = 0;
   double repeat_gap = kNaN;  ///< probe only

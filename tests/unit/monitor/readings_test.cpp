@@ -269,6 +269,28 @@ TEST(SpectrumReadings, MatchDirectMoments) {
   }
 }
 
+TEST(TrainPlans, AreSharedByTheLayersThatSeeTheSame) {
+  Capture capture;
+  const auto patterns = standard_patterns();
+  const auto plan = [&](const AttentionCall& call, int64_t tokens = 30, size_t micro = 0) {
+    return plan_for(capture, micro, 4, at::zeros({2, 1, tokens, 3}), call, {}, patterns, 16, 9);
+  };
+  at::Tensor keep = at::ones({2, 30}, at::kBool);
+  keep.narrow(1, 0, 12).fill_(false);
+  EXPECT_EQ(plan({}), 0u);
+  EXPECT_EQ(plan({.window = 9}), 1u);
+  EXPECT_EQ(plan({.bias = at::ones({30, 30}, at::kBool).tril(), .is_causal = false}), 0u);
+  EXPECT_EQ(plan({.bias = at::ones({30, 30}, at::kBool).triu(-8)}), 1u);  // the window as a mask
+  EXPECT_EQ(plan({.documents = at::zeros({2, 30}, at::kLong), .sinks = at::zeros({1})}), 0u);
+  EXPECT_EQ(plan({.keep = keep}), 2u);
+  EXPECT_EQ(plan({}, 30, 1), 3u);
+  EXPECT_EQ(capture.plans_of, (std::vector<std::vector<size_t>>{{0, 1, 2}, {3}}));
+  EXPECT_TRUE(capture.plans[1].rows.equal(capture.plans[0].rows));
+  const at::Tensor rows = capture.plans[0].rows;
+  EXPECT_TRUE(capture.plans[2].rows.equal(rows.masked_fill(rows.lt(12), -1)));
+  EXPECT_THROW(plan({}, 31), c10::Error);  // other tokens in the same micro-batch
+}
+
 TEST(TrainReadings, NaturalInductionIsTheExcessOverLagMatchedKeys) {
   const int64_t batch = 2, tokens = 40;
   at::Tensor ids = at::arange(100, 140, at::kLong).repeat({batch, 1});
