@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+
 namespace headscope::measure {
 namespace {
 
@@ -14,6 +16,18 @@ void check_activation(const char* name, const at::Tensor& tensor) {
               tensor.sizes());
   TORCH_CHECK(is_activation_type(tensor.scalar_type()), "headscope: ", name,
               " must be float64, float32, bfloat16 or float16, got ", tensor.scalar_type());
+}
+
+void check_mask(const at::Tensor& mask, at::IntArrayRef want) {
+  TORCH_CHECK(mask.scalar_type() == at::kBool || is_activation_type(mask.scalar_type()),
+              "headscope: mask must be bool or additive float, got ", mask.scalar_type());
+  bool fits = mask.dim() <= 4;
+  for (int64_t i = 1; fits && i <= mask.dim(); ++i) {
+    const int64_t size = mask.size(mask.dim() - i);
+    fits = size == 1 || size == want[static_cast<size_t>(4 - i)];
+  }
+  TORCH_CHECK(fits, "headscope: mask ", mask.sizes(),
+              " does not broadcast to [B, Hq, Tq, Tk] = ", want);
 }
 
 }  // namespace
@@ -51,8 +65,7 @@ void check_gram(const at::Tensor& gram, const at::Tensor& sum, const at::Tensor&
   }
 }
 
-void check_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows,
-                const OptionalTensor& mask) {
+void check_attention(const at::Tensor& q, const at::Tensor& k, const AttentionCall& call) {
   check_activation("q", q);
   check_activation("k", k);
   TORCH_CHECK(q.scalar_type() == k.scalar_type(), "headscope: q and k must share one dtype, got ",
@@ -61,20 +74,33 @@ void check_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows
               " and k ", k.sizes(), " must agree in B and D");
   TORCH_CHECK(q.size(1) == 0 || (k.size(1) > 0 && q.size(1) % k.size(1) == 0), "headscope: the ",
               q.size(1), " query heads must be a multiple of the ", k.size(1), " key-value heads");
+  TORCH_CHECK(!call.scale || std::isfinite(*call.scale), "headscope: scale must be finite, got ",
+              call.scale.value_or(0));
+  TORCH_CHECK(call.softcap >= 0 && std::isfinite(call.softcap),
+              "headscope: softcap must be 0 (none) or a finite value above 0, got ", call.softcap);
+  TORCH_CHECK(call.window >= 0, "headscope: window must be 0 (none) or a number of keys, got ",
+              call.window);
+  if (call.bias) check_mask(*call.bias, {q.size(0), q.size(1), q.size(2), k.size(2)});
+  if (call.documents) {
+    TORCH_CHECK(q.size(2) == k.size(2), "headscope: documents need as many queries as keys, got ",
+                q.size(2), " and ", k.size(2));
+    TORCH_CHECK(call.documents->sizes() == at::IntArrayRef({q.size(0), q.size(2)}) &&
+                    call.documents->scalar_type() == at::kLong,
+                "headscope: documents must be int64 [B, T] = [", q.size(0), ", ", q.size(2),
+                "], got ", call.documents->sizes(), " of ", call.documents->scalar_type());
+  }
+  if (call.sinks) {
+    TORCH_CHECK(call.sinks->sizes() == at::IntArrayRef({q.size(1)}) &&
+                    is_activation_type(call.sinks->scalar_type()),
+                "headscope: sinks must be one float a query head, [Hq] = [", q.size(1), "], got ",
+                call.sinks->sizes(), " of ", call.sinks->scalar_type());
+  }
+}
+
+void check_rows(const at::Tensor& q, const at::Tensor& rows) {
   TORCH_CHECK(rows.dim() == 2 && rows.size(0) == q.size(0) && rows.scalar_type() == at::kLong,
               "headscope: rows must be int64 [B, R] with B = ", q.size(0), ", got ", rows.sizes(),
               " of ", rows.scalar_type());
-  if (!mask) return;
-  TORCH_CHECK(mask->scalar_type() == at::kBool || is_activation_type(mask->scalar_type()),
-              "headscope: mask must be bool or additive float, got ", mask->scalar_type());
-  const int64_t want[4] = {q.size(0), q.size(1), q.size(2), k.size(2)};
-  bool fits = mask->dim() <= 4;
-  for (int64_t i = 1; fits && i <= mask->dim(); ++i) {
-    const int64_t size = mask->size(mask->dim() - i);
-    fits = size == 1 || size == want[4 - i];
-  }
-  TORCH_CHECK(fits, "headscope: mask ", mask->sizes(), " does not broadcast to [B, Hq, Tq, Tk] = [",
-              want[0], ", ", want[1], ", ", want[2], ", ", want[3], "]");
 }
 
 void check_targets(const at::Tensor& rows, const at::Tensor& targets, const at::Tensor& offsets,

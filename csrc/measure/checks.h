@@ -4,6 +4,8 @@
 
 #include <optional>
 
+#include "headscope/measure.h"
+
 // Argument checks shared by the operators and their fake implementations. Each throws c10::Error
 // with shape and remedy.
 namespace headscope::measure {
@@ -15,8 +17,9 @@ at::ScalarType sum_type(const at::Tensor& input);
 
 void check_gram(const at::Tensor& gram, const at::Tensor& sum, const at::Tensor& count,
                 const at::Tensor& z, const at::Tensor& shift, const OptionalTensor& keep);
-void check_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows,
-                const OptionalTensor& mask);
+/// q, k and all that the call says about their scores.
+void check_attention(const at::Tensor& q, const at::Tensor& k, const AttentionCall& call);
+void check_rows(const at::Tensor& q, const at::Tensor& rows);
 void check_targets(const at::Tensor& rows, const at::Tensor& targets, const at::Tensor& offsets,
                    int64_t groups);
 void check_values(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);

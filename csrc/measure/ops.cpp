@@ -13,6 +13,18 @@ using measure::OptionalTensor;
 using RowTensors =
     std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
+AttentionCall call_of(const OptionalTensor& mask, bool is_causal, std::optional<double> scale,
+                      double softcap, int64_t window, const OptionalTensor& documents,
+                      const OptionalTensor& sinks) {
+  return {.bias = mask,
+          .is_causal = is_causal,
+          .scale = scale,
+          .softcap = softcap,
+          .window = window,
+          .documents = documents,
+          .sinks = sinks};
+}
+
 // Backend entry points: the checks, then the kernel.
 
 void gram_cpu(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z,
@@ -23,18 +35,25 @@ void gram_cpu(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Te
 
 RowTensors mass_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows,
                     const at::Tensor& targets, const at::Tensor& offsets, int64_t groups,
-                    const OptionalTensor& mask, bool is_causal, std::optional<double> scale) {
-  measure::check_rows(q, k, rows, mask);
+                    const OptionalTensor& mask, bool is_causal, std::optional<double> scale,
+                    double softcap, int64_t window, const OptionalTensor& documents,
+                    const OptionalTensor& sinks) {
+  const AttentionCall call = call_of(mask, is_causal, scale, softcap, window, documents, sinks);
+  measure::check_attention(q, k, call);
+  measure::check_rows(q, rows);
   measure::check_targets(rows, targets, offsets, groups);
-  return cpu::attention_mass(q, k, rows, targets, offsets, groups, mask, is_causal, scale);
+  return cpu::attention_mass(q, k, rows, targets, offsets, groups, call);
 }
 
 at::Tensor rows_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                     const at::Tensor& rows, const OptionalTensor& mask, bool is_causal,
-                    std::optional<double> scale) {
-  measure::check_rows(q, k, rows, mask);
+                    std::optional<double> scale, double softcap, int64_t window,
+                    const OptionalTensor& documents, const OptionalTensor& sinks) {
+  const AttentionCall call = call_of(mask, is_causal, scale, softcap, window, documents, sinks);
+  measure::check_attention(q, k, call);
+  measure::check_rows(q, rows);
   measure::check_values(q, k, v);
-  return cpu::recompute_rows(q, k, v, rows, mask, is_causal, scale);
+  return cpu::recompute_rows(q, k, v, rows, call);
 }
 
 at::Tensor eigenvalues_cpu(const at::Tensor& matrices) {
@@ -51,8 +70,12 @@ void gram_meta(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::T
 
 RowTensors mass_meta(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows,
                      const at::Tensor& targets, const at::Tensor& offsets, int64_t groups,
-                     const OptionalTensor& mask, bool, std::optional<double>) {
-  measure::check_rows(q, k, rows, mask);
+                     const OptionalTensor& mask, bool is_causal, std::optional<double> scale,
+                     double softcap, int64_t window, const OptionalTensor& documents,
+                     const OptionalTensor& sinks) {
+  measure::check_attention(q, k,
+                           call_of(mask, is_causal, scale, softcap, window, documents, sinks));
+  measure::check_rows(q, rows);
   measure::check_targets(rows, targets, offsets, groups);
   const auto options = q.options().dtype(measure::sum_type(q));
   const int64_t batch = q.size(0), heads = q.size(1), sampled = rows.size(1);
@@ -62,9 +85,12 @@ RowTensors mass_meta(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 }
 
 at::Tensor rows_meta(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const at::Tensor& rows, const OptionalTensor& mask, bool,
-                     std::optional<double>) {
-  measure::check_rows(q, k, rows, mask);
+                     const at::Tensor& rows, const OptionalTensor& mask, bool is_causal,
+                     std::optional<double> scale, double softcap, int64_t window,
+                     const OptionalTensor& documents, const OptionalTensor& sinks) {
+  measure::check_attention(q, k,
+                           call_of(mask, is_causal, scale, softcap, window, documents, sinks));
+  measure::check_rows(q, rows);
   measure::check_values(q, k, v);
   return at::empty({q.size(0), q.size(1), rows.size(1), v.size(3)},
                    q.options().dtype(measure::sum_type(q)));
@@ -85,14 +111,13 @@ TORCH_LIBRARY(headscope, library) {
       "()");
   library.def(
       "attention_mass(Tensor q, Tensor k, Tensor rows, Tensor targets, Tensor offsets, int groups, "
-      "Tensor? mask=None, bool "
-      "is_causal=True, float? scale=None) -> (Tensor mass, Tensor score, Tensor entropy, Tensor "
-      "max_logit, Tensor "
-      "log_sum_exp, Tensor first_mass)");
+      "Tensor? mask=None, bool is_causal=True, float? scale=None, float softcap=0.0, int window=0, "
+      "Tensor? documents=None, Tensor? sinks=None) -> (Tensor mass, Tensor score, Tensor entropy, "
+      "Tensor max_logit, Tensor log_sum_exp, Tensor first_mass)");
   library.def(
       "recompute_rows(Tensor q, Tensor k, Tensor v, Tensor rows, Tensor? mask=None, bool "
-      "is_causal=True, float? "
-      "scale=None) -> Tensor");
+      "is_causal=True, float? scale=None, float softcap=0.0, int window=0, Tensor? documents=None, "
+      "Tensor? sinks=None) -> Tensor");
   library.def("symmetric_eigenvalues(Tensor matrices) -> Tensor");
 }
 
@@ -135,19 +160,19 @@ void accumulate_gram_(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, cons
 
 AttentionRows attention_mass(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows,
                              const at::Tensor& targets, const at::Tensor& offsets, int64_t groups,
-                             const OptionalTensor& mask, bool is_causal,
-                             std::optional<double> scale) {
+                             const AttentionCall& call) {
   static const auto op = find_operator<decltype(mass_cpu)>("headscope::attention_mass");
   auto [mass, score, entropy, max_logit, log_sum_exp, first_mass] =
-      op.call(q, k, rows, targets, offsets, groups, mask, is_causal, scale);
+      op.call(q, k, rows, targets, offsets, groups, call.bias, call.is_causal, call.scale,
+              call.softcap, call.window, call.documents, call.sinks);
   return {mass, score, entropy, max_logit, log_sum_exp, first_mass};
 }
 
 at::Tensor recompute_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const at::Tensor& rows, const OptionalTensor& mask, bool is_causal,
-                          std::optional<double> scale) {
+                          const at::Tensor& rows, const AttentionCall& call) {
   static const auto op = find_operator<decltype(rows_cpu)>("headscope::recompute_rows");
-  return op.call(q, k, v, rows, mask, is_causal, scale);
+  return op.call(q, k, v, rows, call.bias, call.is_causal, call.scale, call.softcap, call.window,
+                 call.documents, call.sinks);
 }
 
 at::Tensor symmetric_eigenvalues(const at::Tensor& matrices) {

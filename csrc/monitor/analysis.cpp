@@ -35,7 +35,7 @@ void Analysis::set_probe(std::shared_ptr<const ProbePlan> plan, std::string defi
   probe_heads_.clear();
   plan_ = std::move(plan);
   patterns_ = plan_->patterns;
-  tracker_.emplace(patterns_, plan_->context, options_.rules);
+  tracker_.emplace(patterns_, plan_->span, options_.rules);
 }
 
 std::vector<HeadReading> Analysis::blank_readings(const Capture& capture) const {
@@ -72,9 +72,9 @@ Snapshot Analysis::begin_snapshot(const CaptureInfo& info, Source source,
 
 void Analysis::classify(Snapshot& snapshot) const {
   const CircuitRules& rules = options_.rules;
-  const double threshold = rules.scale_to_context
-                               ? scaled_threshold(rules.class_at_256, snapshot.context)
-                               : rules.class_at_256;
+  const int64_t span = snapshot.source == Source::kProbe ? plan_->span : snapshot.context;
+  const double threshold =
+      rules.scale_to_context ? scaled_threshold(rules.class_at_256, span) : rules.class_at_256;
   uint64_t nonfinite = 0;
   for (HeadReading& reading : snapshot.heads) {
     const auto best = best_pattern(reading.patterns, threshold);

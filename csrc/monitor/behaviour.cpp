@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "csrc/probe/group_table.h"
+#include "csrc/probe/repeat_plan.h"
 
 namespace headscope {
 namespace {
@@ -36,13 +37,15 @@ BehaviourBatches behaviour_batches(const ProbeOptions& options) {
                                      .context = options.context,
                                      .token_low = options.token_low,
                                      .token_high = options.token_high,
-                                     .seed = options.seed + 1});
+                                     .seed = options.seed + 1,
+                                     .window = options.window});
+  batches.period = repeat_period(options);
   const at::Tensor source =
       options.held_out.defined()
           ? options.held_out.to(at::kCPU)
           : random_tokens(options.examples, options.context, options.token_low, options.token_high,
                           options.seed + 2);
-  batches.repeated = repeated_block(source, options.examples, options.context);
+  batches.repeated = repeated_block(source, options.examples, options.context, batches.period);
   return batches;
 }
 
@@ -50,7 +53,7 @@ std::vector<double> behaviour_losses(const ForwardFunction& forward,
                                      const BehaviourBatches& batches, BehaviourMetric metric) {
   const bool planted = metric == BehaviourMetric::kPlantedLoss;
   const at::Tensor& tokens = planted ? batches.planted.tokens : batches.repeated;
-  const int64_t context = tokens.size(1), first = context / 2 + 1;
+  const int64_t context = tokens.size(1), first = batches.period + 1;
   const at::Tensor wanted = int64_tensor(
       batches.planted.target_token, {static_cast<int64_t>(batches.planted.target_token.size())});
   std::vector<double> losses;

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "csrc/measure/checks.h"
+#include "csrc/probe/seen_keys.h"
+
 namespace headscope {
 namespace {
 
@@ -48,10 +51,10 @@ void capture_spectrum(SpectrumCapture& spectrum, const at::Tensor& z,
 double self_check_error(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                         const at::Tensor& z, const AttentionCall& call, const at::Tensor& rows) {
   const auto first = [](const at::Tensor& tensor) { return tensor.narrow(0, 0, 1); };
-  std::optional<at::Tensor> bias = call.bias;
-  if (bias && bias->dim() == 4 && bias->size(0) > 1) bias = first(*bias);
-  const at::Tensor want =
-      recompute_rows(first(q), first(k), first(v), first(rows), bias, call.is_causal, call.scale);
+  AttentionCall own = call;
+  if (own.bias && own.bias->dim() == 4 && own.bias->size(0) > 1) own.bias = first(*own.bias);
+  if (own.documents) own.documents = first(*own.documents);
+  const at::Tensor want = recompute_rows(first(q), first(k), first(v), first(rows), own);
   const at::Tensor got = first(z).index_select(2, rows[0].clamp_min(0)).to(want.scalar_type());
   // Rows without any visible key have nothing to compare; the others must be finite in both.
   const at::Tensor comparable = want.isfinite().all(-1, /*keepdim=*/true);
@@ -77,20 +80,72 @@ double self_check_tolerance(at::ScalarType type) {
 }
 
 void check_attention_call(int64_t layer, const at::Tensor& q, const at::Tensor& k,
-                          const at::Tensor& v, const at::Tensor& z) {
+                          const at::Tensor& v, const at::Tensor& z, const AttentionCall& call) {
   TORCH_CHECK(layer >= 0, "layer must not be negative, got ", layer);
   TORCH_CHECK(q.defined() && k.defined() && v.defined() && z.defined(), "layer ", layer,
               ": q, k, v and z must be defined");
-  TORCH_CHECK(z.device().is_cpu() && q.device().is_cpu() && k.device().is_cpu(), "layer ", layer,
-              ": this build measures tensors on the CPU, got ", z.device());
+  TORCH_CHECK(!q.is_nested() && !k.is_nested() && !v.is_nested() && !z.is_nested(), "layer ", layer,
+              ": nested tensors are not measured; pass padded [B, H, T, D] with keep, or packed "
+              "rows with documents");
+  TORCH_CHECK(
+      z.device().is_cpu() && q.device().is_cpu() && k.device().is_cpu() && v.device().is_cpu(),
+      "layer ", layer, ": this build measures tensors on the CPU, got ", z.device());
+  for (const std::optional<at::Tensor>* told :
+       {&call.bias, &call.keep, &call.documents, &call.sinks}) {
+    TORCH_CHECK(!*told || (*told)->device().is_cpu(), "layer ", layer,
+                ": this build measures tensors on the CPU, but one in the call lies on ",
+                (*told)->device());
+  }
   TORCH_CHECK(q.dim() == 4 && k.dim() == 4 && v.dim() == 4 && z.dim() == 4, "layer ", layer,
               ": q, k, v and z must be [B, H, T, D], got ", q.sizes(), ", ", k.sizes(), ", ",
               v.sizes(), ", ", z.sizes());
+  TORCH_CHECK(q.size(2) == k.size(2), "layer ", layer,
+              ": cross-attention is not measured, nor decoding with a key-value cache: q has Tq = ",
+              q.size(2), " tokens and k has Tk = ", k.size(2));
+  TORCH_CHECK(v.size(0) == k.size(0) && v.size(1) == k.size(1) && v.size(2) == k.size(2), "layer ",
+              layer, ": k ", k.sizes(), " and v ", v.sizes(), " must agree in B, Hkv and T");
   TORCH_CHECK(z.size(0) == q.size(0) && z.size(1) == q.size(1) && z.size(2) == q.size(2) &&
                   z.size(3) == v.size(3),
               "layer ", layer, ": z ", z.sizes(), " must have the batch, heads and tokens of q ",
               q.sizes(), " and the width of v ", v.sizes(),
               "; pass it before heads are merged, as [B, H, T, D]");
+  TORCH_CHECK(!call.keep || (call.keep->sizes() == at::IntArrayRef({q.size(0), q.size(2)}) &&
+                             call.keep->scalar_type() == at::kBool),
+              "layer ", layer, ": keep must be bool [B, T] = [", q.size(0), ", ", q.size(2), "]");
+  try {
+    measure::check_attention(q, k, call);
+  } catch (const c10::Error& error) {
+    TORCH_CHECK(false, "layer ", layer, ": ", error.what_without_backtrace());
+  }
+}
+
+size_t plan_for(Capture& capture, size_t micro, int64_t layer, const at::Tensor& q,
+                const AttentionCall& call, const at::Tensor& ids, std::span<const Pattern> patterns,
+                int64_t sampled, uint64_t seed) {
+  const int64_t batch = q.size(0), tokens = q.size(2);
+  if (micro >= capture.plans_of.size()) {
+    capture.plans_of.push_back({capture.plans.size()});
+    capture.plans.push_back(plan_train(batch, tokens, ids, patterns, sampled, seed, call));
+    capture.context = tokens;
+    return capture.plans.size() - 1;
+  }
+  std::vector<size_t>& known = capture.plans_of[micro];
+  const at::Tensor rows = capture.plans[known.front()].rows;
+  TORCH_CHECK(rows.size(0) == batch && capture.context == tokens, "layer ", layer,
+              " saw [B, T] = [", batch, ", ", tokens, "] where another layer saw [", rows.size(0),
+              ", ", capture.context, "] in the same micro-batch");
+  at::Tensor own = rows;  // but for queries that are padding in this layer alone
+  if (call.keep) own = rows.masked_fill(call.keep->gather(1, rows.clamp_min(0)).logical_not(), -1);
+  const at::Tensor seen = seen_keys(own, tokens, call);
+  for (const size_t i : known) {
+    const TrainPlan& other = capture.plans[i];
+    if (seen.defined() == other.seen.defined() && (!seen.defined() || seen.equal(other.seen)) &&
+        own.equal(other.rows))
+      return i;
+  }
+  known.push_back(capture.plans.size());
+  capture.plans.push_back(plan_rows(own, tokens, ids, patterns, seen));
+  return known.back();
 }
 
 }  // namespace headscope

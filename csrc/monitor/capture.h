@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,9 @@ struct LayerCapture {
   SpectrumCapture spectrum;
   SpectrumCapture null_spectrum;         ///< probe only: the random-token rows
   std::vector<AttentionRows> attention;  ///< one per micro-batch or probe chunk
+  std::vector<size_t> plan_of;           ///< train only: the plan of each, in Capture::plans
+  std::vector<at::Tensor> seen;          ///< probe only: keys seen in each chunk (seen_keys)
+  at::Tensor sinks;                      ///< probe only: [Hq] f64 sink logits; undefined: none
   std::optional<AttentionRows> repeat;   ///< probe only: the repeated block
   int64_t calls = 0;                     ///< forwards seen in the current pass
   bool attention_trusted = true;         ///< false: the self-check failed
@@ -40,7 +44,10 @@ struct LayerCapture {
 /// Everything taps captured at one measured step.
 struct Capture {
   std::map<int64_t, LayerCapture> layers;
-  std::vector<TrainPlan> plans;  ///< train only: one per micro-batch
+  std::vector<TrainPlan> plans;  ///< train only
+  /// Train only: the plans of each micro-batch. All have the sampled rows of the first; there is
+  /// another for each set of layers whose rows see other keys.
+  std::vector<std::vector<size_t>> plans_of;
   int64_t context = 0;
   double repeat_gap = kNaN;  ///< probe only
 };
@@ -64,9 +71,15 @@ double self_check_error(const at::Tensor& q, const at::Tensor& k, const at::Tens
 /// The error that rounding explains for a dtype.
 double self_check_tolerance(at::ScalarType type);
 
-/// Refuses what this build cannot measure: other devices, ranks, q, k, v and z that do not belong
-/// together.
+/// Refuses by name what this build cannot measure: other devices, nested tensors, ranks, q, k, v, z
+/// and call that do not belong together, cross-attention and decoding.
 void check_attention_call(int64_t layer, const at::Tensor& q, const at::Tensor& k,
-                          const at::Tensor& v, const at::Tensor& z);
+                          const at::Tensor& v, const at::Tensor& z, const AttentionCall& call);
+
+/// Index in capture.plans of the plan that fits what this call's rows see; made when there is none.
+/// ids [B, T] or undefined; seed: of the micro-batch.
+size_t plan_for(Capture& capture, size_t micro, int64_t layer, const at::Tensor& q,
+                const AttentionCall& call, const at::Tensor& ids, std::span<const Pattern> patterns,
+                int64_t sampled, uint64_t seed);
 
 }  // namespace headscope

@@ -73,7 +73,8 @@ namespace {
 std::string definition_of(const ProbeOptions& probe) {
   return "examples " + std::to_string(probe.examples) + ", tokens [" +
          std::to_string(probe.token_low) + ", " + std::to_string(probe.token_high) + "), seed " +
-         std::to_string(probe.seed) + ", controls " + to_string(probe.controls);
+         std::to_string(probe.seed) + ", controls " + to_string(probe.controls) +
+         (probe.window > 0 ? ", window " + std::to_string(probe.window) : "");
 }
 
 at::Tensor bytes_to_tensor(const std::string& bytes) {
@@ -152,7 +153,8 @@ void Monitor::set_probe(ProbeHost host, ProbeOptions options) {
                                                 .context = full.context,
                                                 .token_low = full.token_low,
                                                 .token_high = full.token_high,
-                                                .seed = full.seed});
+                                                .seed = full.seed,
+                                                .window = full.window});
   impl_->plan = std::make_shared<const ProbePlan>(plan_probe(batch.tokens, full));
   impl_->repeat = plan_repeat(full);
   impl_->behaviours = behaviour_batches(full);

@@ -197,7 +197,7 @@ void Monitor::Impl::run_probe(const CaptureInfo& info) {
     set_mode(Mode::kNullProbe);
     for (const at::Tensor& tokens : null_chunks) forward(tokens);
     set_mode(Mode::kRepeatProbe);
-    capture->repeat_gap = repeat_gap(forward(repeat.tokens), repeat.tokens);
+    capture->repeat_gap = repeat_gap(forward(repeat.tokens), repeat);
   });
   {
     const std::scoped_lock lock(tap_mutex);

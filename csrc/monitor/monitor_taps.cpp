@@ -2,9 +2,12 @@
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
+
 #include "csrc/monitor/host_guard.h"
 #include "csrc/monitor/monitor_impl.h"
 #include "csrc/probe/group_table.h"
+#include "csrc/probe/seen_keys.h"
 
 namespace headscope {
 namespace {
@@ -19,6 +22,44 @@ uint64_t mixed(uint64_t seed, int64_t step, int64_t micro) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
+}
+
+/// The ids told for a micro-batch; undefined when none were told or they do not fit.
+at::Tensor fitting_ids(const std::vector<at::Tensor>& ids, size_t micro, const at::Tensor& q,
+                       FaultGate& gate) {
+  if (micro >= ids.size()) return {};
+  const at::Tensor& told = ids[micro];
+  if (told.dim() == 2 && told.size(0) == q.size(0) && told.size(1) == q.size(2)) return told;
+  gate.log(LogLevel::kWarning,
+           c10::str("micro_batch was told ids ", told.sizes(), " but attention runs on [B, T] = [",
+                    q.size(0), ", ", q.size(2),
+                    "]: patterns that need ids are not measured on the training batch"),
+           "ids");
+  return {};
+}
+
+/// Says once a pattern that a layer cannot have its targets: they are hidden from the last token.
+void warn_of_hidden(int64_t layer, const ProbePlan& plan, const ProbePlan::Chunk& chunk,
+                    const std::vector<int64_t>& counts, FaultGate& gate) {
+  const int64_t* offsets = chunk.offsets.const_data_ptr<int64_t>();
+  for (size_t p = 0; p < plan.patterns.size(); ++p) {
+    int64_t hidden = 0, rows = chunk.tokens.size(0);
+    for (int64_t n = 0; n < rows; ++n) {
+      const auto i = static_cast<size_t>(n * plan.groups + plan.target_group(p));
+      hidden += counts[i] < offsets[i + 1] - offsets[i] ? 1 : 0;
+    }
+    if (hidden == 0) continue;
+    const std::string& name = plan.patterns[p].name;
+    const bool planted = plan.patterns[p].null == NullKind::kPermuteTargets;
+    gate.log(
+        LogLevel::kWarning,
+        c10::str("layer ", layer, ": its mask, window or documents hide the targets of ", name,
+                 " in ", hidden, " of ", rows, " probe rows, which are not measured there",
+                 planted ? "; set ProbeOptions::window to the smallest window of the layers in "
+                           "which it should be found"
+                         : ""),
+        "hidden " + name);
+  }
 }
 
 }  // namespace
@@ -54,7 +95,7 @@ at::Tensor Monitor::Impl::observe(int64_t layer, const at::Tensor& q, const at::
   }
   const bool taken = gate->guarded(now == Mode::kTrain ? Fault::kTap : Fault::kProbe, [&] {
     const QuietScope quiet;
-    check_attention_call(layer, q, k, v, z);
+    check_attention_call(layer, q, k, v, z, call);
     if (now == Mode::kTrain) {
       capture_train(layer, q, k, v, z, call);
     } else {
@@ -74,29 +115,13 @@ void Monitor::Impl::capture_train(int64_t layer, const at::Tensor& q, const at::
   if (q.numel() == 0 || z.numel() == 0) return;  // an empty batch or no heads: nothing to measure
   own.dtype = c10::toString(z.scalar_type());
   capture_spectrum(own.spectrum, z, call.keep);
-  if (micro >= capture->plans.size()) {
-    at::Tensor told;
-    if (micro < ids.size()) {
-      told = ids[micro];
-      if (told.dim() != 2 || told.size(0) != q.size(0) || told.size(1) != q.size(2)) {
-        gate->log(LogLevel::kWarning,
-                  c10::str("micro_batch was told ids ", told.sizes(),
-                           " but attention runs on [B, T] = [", q.size(0), ", ", q.size(2),
-                           "]: patterns that need ids are not measured on the training batch"),
-                  "ids");
-        told = at::Tensor();
-      }
-    }
-    capture->plans.push_back(
-        plan_train(q.size(0), q.size(2), told, analysis.patterns(), options.sampled_rows,
-                   mixed(options.seed, step.step, static_cast<int64_t>(micro)), call.keep));
-    capture->context = q.size(2);
-  }
-  const TrainPlan& own_plan = capture->plans[micro];
-  TORCH_CHECK(own_plan.rows.size(0) == q.size(0), "layer ", layer, " saw a batch of ", q.size(0),
-              " where another layer saw ", own_plan.rows.size(0), " in the same micro-batch");
+  const size_t chosen = plan_for(*capture, micro, layer, q, call, fitting_ids(ids, micro, q, *gate),
+                                 analysis.patterns(), options.sampled_rows,
+                                 mixed(options.seed, step.step, static_cast<int64_t>(micro)));
+  const TrainPlan& own_plan = capture->plans[chosen];
+  own.plan_of.push_back(chosen);
   own.attention.push_back(attention_mass(q, k, own_plan.rows, own_plan.targets, own_plan.offsets,
-                                         own_plan.groups, call.bias, call.is_causal, call.scale));
+                                         own_plan.groups, call));
   if (micro == 0) self_check(layer, q, k, v, z, call, own_plan.rows, own);
   ++own.calls;
 }
@@ -108,10 +133,14 @@ void Monitor::Impl::capture_probe(int64_t layer, const at::Tensor& q, const at::
   if (q.numel() == 0 || z.numel() == 0) return;
   own.dtype = c10::toString(z.scalar_type());
   const at::Tensor last = z.narrow(2, z.size(2) - 1, 1);
+  AttentionCall in_probe = call;  // planted rows have no padding, whatever their tokens look like
+  in_probe.keep = std::nullopt;
   if (mode.load(std::memory_order_relaxed) == Mode::kRepeatProbe) {
     if (own.repeat || !own.attention_trusted) return;
-    own.repeat = attention_mass(q, k, repeat.rows, repeat.targets, repeat.offsets, 1, call.bias,
-                                call.is_causal, call.scale);
+    const at::Tensor seen = seen_keys(repeat.rows, q.size(2), in_probe);
+    const auto counts = seen_counts(repeat.targets, repeat.offsets, seen);
+    if (std::count(counts.begin(), counts.end(), 0) > 0) return;  // hidden: not measurable here
+    own.repeat = attention_mass(q, k, repeat.rows, repeat.targets, repeat.offsets, 1, call);
     return;
   }
   if (mode.load(std::memory_order_relaxed) == Mode::kNullProbe) {
@@ -126,8 +155,14 @@ void Monitor::Impl::capture_probe(int64_t layer, const at::Tensor& q, const at::
   if (own.attention.size() > probe_chunk)
     return;  // a layer that runs twice in one forward counts once
   capture_spectrum(own.spectrum, last, std::nullopt);
-  own.attention.push_back(attention_mass(q, k, chunk.rows, chunk.targets, chunk.offsets,
-                                         plan->groups, call.bias, call.is_causal, call.scale));
+  own.attention.push_back(
+      attention_mass(q, k, chunk.rows, chunk.targets, chunk.offsets, plan->groups, call));
+  own.seen.push_back(seen_keys(chunk.rows, q.size(2), in_probe));
+  if (own.seen.back().defined()) {
+    warn_of_hidden(layer, *plan, chunk, seen_counts(chunk.targets, chunk.offsets, own.seen.back()),
+                   *gate);
+  }
+  if (call.sinks) own.sinks = call.sinks->to(at::kDouble, false, /*copy=*/true);
   if (probe_chunk == 0) {
     const int64_t context = q.size(2);
     const at::Tensor rows = int64_tensor(std::vector<int64_t>{context / 3, context - 1}, {1, 2})
@@ -151,8 +186,8 @@ void Monitor::Impl::self_check(int64_t layer, const at::Tensor& q, const at::Ten
                ": the output given to observe() differs from softmax(scale q k^T + bias) v by ",
                error,
                " of its size, so its attention figures are withheld; pass the layer's bias or "
-               "mask, scale, "
-               "causality and dropout in AttentionCall"));
+               "mask, scale, causality, dropout, softcap, window, documents and sinks in "
+               "AttentionCall"));
 }
 
 at::Tensor Monitor::Impl::ablate(int64_t layer, const at::Tensor& z) const {

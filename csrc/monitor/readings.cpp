@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "csrc/probe/seen_keys.h"
 #include "headscope/spectrum.h"
 
 namespace headscope {
@@ -75,8 +76,8 @@ void finish_rows(const RowSums& sums, HeadReading& reading) {
 
 /// Sums of one pattern over rows for one head.
 struct PatternSums {
-  double mass = 0, margin = 0, control_mass = 0, lag_mass = 0;
-  int64_t targets = 0, controls = 0, rows = 0, margin_rows = 0;
+  double mass = 0, margin = 0, control_mass = 0, lag_mass = 0, key_mass = 0;
+  int64_t targets = 0, controls = 0, rows = 0, hidden_rows = 0, margin_rows = 0, keys = 0;
 
   /// A target that no key can be compared with (all masked) leaves the margin out, not the mass.
   void add_margin(float target_score, float reference_score) {
@@ -90,6 +91,32 @@ struct PatternSums {
     return margin_rows > 0 ? margin / static_cast<double>(margin_rows) : kNaN;
   }
 };
+
+/// What a layer sees of one probe chunk.
+struct SeenChunk {
+  std::vector<int64_t> groups;  // [row * groups]: seen keys of each group
+  at::Tensor rows;              // [n, 1, T] bool; undefined: every key is seen
+};
+
+SeenChunk seen_chunk(const LayerCapture& layer, const ProbePlan& plan, size_t c) {
+  const at::Tensor rows = c < layer.seen.size() ? layer.seen[c] : at::Tensor();
+  return {seen_counts(plan.chunks[c].targets, plan.chunks[c].offsets, rows), rows};
+}
+
+/// Attention of a probe row on all keys: 1 but for a sink's share.
+double key_mass(const LayerCapture& layer, const AttentionRows& rows, int64_t n, int64_t h) {
+  if (!layer.sinks.defined()) return 1.0;
+  const auto log_sum_exp = static_cast<double>(
+      rows.log_sum_exp.const_data_ptr<float>()[n * rows.log_sum_exp.size(1) + h]);
+  return 1.0 - std::exp(layer.sinks.const_data_ptr<double>()[h] - log_sum_exp);
+}
+
+/// A group's log-mean-exp over the keys of it that are seen, not over all.
+float among_seen(float score, int64_t keys, int64_t seen) {
+  if (seen == keys || seen == 0) return score;
+  return score +
+         static_cast<float>(std::log(static_cast<double>(keys) / static_cast<double>(seen)));
+}
 
 double selectivity_of(double mass_per_target, double mass_per_control) {
   return mass_per_target / std::max(mass_per_control, kControlFloor);
@@ -150,7 +177,7 @@ void read_train_attention(const LayerCapture& layer, const std::vector<TrainPlan
   std::vector<PatternSums> sums(readings.size() * pattern_count);
   for (size_t micro = 0; micro < layer.attention.size(); ++micro) {
     const AttentionRows rows = as_float(layer.attention[micro]);
-    const TrainPlan& plan = plans[micro];
+    const TrainPlan& plan = plans[layer.plan_of[micro]];
     const int64_t batch = rows.entropy.size(0), heads = rows.entropy.size(1),
                   sampled = rows.entropy.size(2);
     const float* mass = rows.mass.const_data_ptr<float>();
@@ -214,26 +241,37 @@ void read_probe_attention(const LayerCapture& layer, const ProbePlan& plan,
   int64_t example = 0;
   for (size_t c = 0; c < layer.attention.size(); ++c) {
     const AttentionRows rows = as_float(layer.attention[c]);
+    const SeenChunk seen = seen_chunk(layer, plan, c);
     const int64_t* offsets = plan.chunks[c].offsets.const_data_ptr<int64_t>();
     const int64_t count = rows.entropy.size(0);
     for (int64_t n = 0; n < count; ++n, ++example) {
-      const int64_t controls = offsets[n * groups + plan.control_group() + 1] -
-                               offsets[n * groups + plan.control_group()];
+      const int64_t* seen_group = seen.groups.data() + n * groups;
+      const int64_t* offset = offsets + n * groups;
+      const int64_t keys = seen.rows.defined() ? seen.rows[n].sum().item<int64_t>() : plan.context;
       for (int64_t h = 0; h < heads; ++h) {
         const int64_t flat = n * heads + h;
         if (!add_row(rows, flat, row_sums[static_cast<size_t>(h)])) continue;
         const float* mass = rows.mass.const_data_ptr<float>() + flat * groups;
         const float* score = rows.score.const_data_ptr<float>() + flat * groups;
         control[static_cast<size_t>(h)] += static_cast<double>(mass[plan.control_group()]);
-        control_positions[static_cast<size_t>(h)] += controls;
+        control_positions[static_cast<size_t>(h)] += seen_group[plan.control_group()];
         for (size_t p = 0; p < pattern_count; ++p) {
           const int64_t targets = plan.target_count[p][static_cast<size_t>(example)];
           if (targets == 0) continue;
           PatternSums& own = sums[static_cast<size_t>(h) * pattern_count + p];
+          if (seen_group[plan.target_group(p)] < targets) {
+            ++own.hidden_rows;
+            continue;
+          }
           own.mass += static_cast<double>(mass[plan.target_group(p)]);
           own.targets += targets;
+          own.keys += keys;
+          own.key_mass += key_mass(layer, rows, n, h);
           ++own.rows;
-          own.add_margin(score[plan.target_group(p)], score[plan.reference_group(p)]);
+          const int64_t reference = plan.reference_group(p);
+          own.add_margin(score[plan.target_group(p)],
+                         among_seen(score[reference], offset[reference + 1] - offset[reference],
+                                    seen_group[reference]));
         }
       }
     }
@@ -241,17 +279,19 @@ void read_probe_attention(const LayerCapture& layer, const ProbePlan& plan,
   for (size_t h = 0; h < readings.size(); ++h) {
     for (size_t p = 0; p < pattern_count; ++p) {
       const PatternSums& own = sums[h * pattern_count + p];
-      if (own.rows == 0) continue;
+      // Mostly hidden from this layer: not measurable, rather than a figure of the few left.
+      if (own.rows == 0 || own.rows < own.hidden_rows) continue;
       PatternReading& reading = readings[h].patterns[p];
       const double n = static_cast<double>(own.rows), targets = static_cast<double>(own.targets);
+      const double keys = static_cast<double>(own.keys) / n;
       reading.mass = own.mass / n;
       switch (plan.controls) {
         case ControlPositions::kAnalytic:
-          reading.control_mass = 1.0 / static_cast<double>(plan.context - 1);
+          reading.control_mass = keys > 1 ? 1.0 / (keys - 1) : kNaN;
           break;
         case ControlPositions::kMeasuredAll:
           reading.control_mass =
-              (1.0 - reading.mass) / (static_cast<double>(plan.context) - targets / n);
+              keys > targets / n ? (own.key_mass / n - reading.mass) / (keys - targets / n) : kNaN;
           break;
         default:
           reading.control_mass = control[h] / static_cast<double>(control_positions[h]);
@@ -316,13 +356,17 @@ std::vector<PatternNulls> test_nulls(const Capture& capture, const ProbePlan& pl
   // All layers side by side: the maximum statistic is over every head of the probe.
   const int64_t heads = static_cast<int64_t>(readings.size());
   std::vector<std::vector<AttentionRows>> by_layer;
+  std::vector<std::vector<SeenChunk>> seen_by_layer;
   std::vector<int64_t> layer_heads;
   for (const auto& [layer, own] : capture.layers) {
     std::vector<AttentionRows> chunks;
+    std::vector<SeenChunk> seen;
     if (own.attention_trusted) {
       for (const auto& rows : own.attention) chunks.push_back(as_float(rows));
+      for (size_t c = 0; c < chunks.size(); ++c) seen.push_back(seen_chunk(own, plan, c));
     }
     by_layer.push_back(std::move(chunks));
+    seen_by_layer.push_back(std::move(seen));
     layer_heads.push_back(own.spectrum.empty() ? 0 : own.spectrum.gram.size(0));
   }
   std::vector<int64_t> chunk_of, row_in_chunk;
@@ -355,13 +399,16 @@ std::vector<PatternNulls> test_nulls(const Capture& capture, const ProbePlan& pl
                 ? plan.candidate_group(layout.set_columns[static_cast<size_t>(column)])
             : column == 0 ? plan.target_group(p)
                           : plan.uniform_group(column - 1);
-        const float size =
-            static_cast<float>(std::max<int64_t>(1, offsets[group + 1] - offsets[group]));
+        const int64_t keys = offsets[group + 1] - offsets[group];
+        const float size = static_cast<float>(std::max<int64_t>(1, keys));
         const size_t out = (i * static_cast<size_t>(layout.columns) + static_cast<size_t>(column)) *
                            static_cast<size_t>(heads);
         int64_t first = 0;
         for (size_t l = 0; l < by_layer.size(); first += layer_heads[l], ++l) {
           if (by_layer[l].empty()) continue;
+          // A candidate hidden from the layer stays NaN and leaves its heads out of the test.
+          const int64_t* seen = seen_by_layer[l][chunk].groups.data();
+          if (seen[row_in_chunk[example] * plan.groups + group] < keys) continue;
           const AttentionRows& rows = by_layer[l][chunk];
           for (int64_t h = 0; h < layer_heads[l]; ++h) {
             const int64_t from = (row_in_chunk[example] * layer_heads[l] + h) * plan.groups + group;

@@ -1,8 +1,10 @@
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
+#include "csrc/probe/repeat_plan.h"
 #include "headscope/probe_batch.h"
 #include "headscope/random_state.h"
 
@@ -11,6 +13,13 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& what) {
   throw std::invalid_argument("headscope probe: " + what);
+}
+
+void check_window(int64_t window) {
+  if (window == 0 || window >= 16) return;
+  refuse("window must be 0 (none) or at least 16 to tell six patterns apart, got " +
+         std::to_string(window) +
+         "; leave it at 0 when no layer with a larger window is to be measured");
 }
 
 }  // namespace
@@ -26,10 +35,14 @@ InductionBatch induction_batch(const InductionBatchOptions& options) {
     refuse("tokens need a range of at least 4 values from 0 up, got [" + std::to_string(low) +
            ", " + std::to_string(high) + ")");
   }
-  const int64_t pair_low = options.pair_low >= 0 ? options.pair_low : 20 * context / 256;
-  if (pair_low < 1 || pair_low >= context / 2) {
-    refuse("pair_low must lie in [1, context / 2) = [1, " + std::to_string(context / 2) +
-           "), got " + std::to_string(pair_low));
+  check_window(options.window);
+  const int64_t seen = options.window > 0 ? std::min(options.window, context) : context;
+  const int64_t hidden = context - seen;
+  const int64_t pair_low = options.pair_low >= 0 ? options.pair_low : hidden + 20 * seen / 256;
+  const int64_t lowest = std::max<int64_t>(1, hidden), pair_high = hidden + seen / 2;
+  if (pair_low < lowest || pair_low >= pair_high) {
+    refuse("pair_low must lie in [" + std::to_string(lowest) + ", " + std::to_string(pair_high) +
+           ") for this context and window, got " + std::to_string(pair_low));
   }
 
   InductionBatch batch;
@@ -42,7 +55,7 @@ InductionBatch induction_batch(const InductionBatchOptions& options) {
     for (int64_t t = 0; t < context; ++t) row[t] = random.integer(low, high);
     const auto pair = random.choice(high - low, 2);
     const int64_t a = low + pair[0], b = low + pair[1];
-    const int64_t position = random.integer(pair_low, context / 2);
+    const int64_t position = random.integer(pair_low, pair_high);
     row[position] = a;
     row[position + 1] = b;
     // One fresh draw each, not checked again: the order and the gap are the reference's.
@@ -68,9 +81,13 @@ at::Tensor random_tokens(int64_t examples, int64_t context, int64_t low, int64_t
   return tokens;
 }
 
-at::Tensor repeated_block(const at::Tensor& source, int64_t examples, int64_t context) {
-  const int64_t period = context / 2;
-  if (period < 2) refuse("a repeated block needs context >= 4, got " + std::to_string(context));
+at::Tensor repeated_block(const at::Tensor& source, int64_t examples, int64_t context,
+                          int64_t period) {
+  if (period == 0) period = context / 2;
+  if (period < 2 || period > context / 2) {
+    refuse("a repeated block needs a period from 2 to context / 2 = " +
+           std::to_string(context / 2) + ", got " + std::to_string(period));
+  }
   if (source.dim() != 2 || source.scalar_type() != at::kLong || source.size(0) < 1 ||
       source.size(1) < period) {
     refuse("the source of a repeated block must be int64 [M >= 1, >= " + std::to_string(period) +
@@ -111,8 +128,10 @@ ProbeOptions resolved(ProbeOptions options) {
   if (options.patterns.empty())
     refuse("at least one pattern is needed; leave patterns at standard_patterns()");
   validate_patterns(options.patterns);
+  check_window(options.window);
   if (options.held_out.defined()) {
-    repeated_block(options.held_out, 1, options.context);  // refuses shapes that cannot be repeated
+    repeated_block(options.held_out, 1, options.context,
+                   repeat_period(options));  // refuses shapes that cannot be repeated
     if (options.held_out.min().item<int64_t>() < 0 ||
         options.held_out.max().item<int64_t>() >= options.vocab_size) {
       refuse("held_out holds tokens outside the vocabulary of " +

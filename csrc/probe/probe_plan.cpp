@@ -34,6 +34,9 @@ ProbePlan plan_probe(const at::Tensor& tokens_in, const ProbeOptions& options) {
   plan.candidate.assign(pattern_count, {});
   plan.target_count.assign(pattern_count, {});
 
+  plan.span = options.window > 0 ? std::min(options.window, plan.context) : plan.context;
+  const int64_t first_seen = plan.context - plan.span;
+
   // Every row's targets, and the distinct target sets of the permuted patterns: the columns of
   // their null.
   std::vector<std::vector<Positions>> targets(
@@ -47,6 +50,9 @@ ProbePlan plan_probe(const at::Tensor& tokens_in, const ProbeOptions& options) {
     for (size_t p = 0; p < pattern_count; ++p) {
       Positions own =
           cleaned_positions(plan.patterns[p].targets(row, plan.context - 1), plan.context);
+      // A chance occurrence beyond the window is no target: the planted one lies within it.
+      if (plan.patterns[p].null == NullKind::kPermuteTargets)
+        std::erase_if(own, [&](int64_t t) { return t < first_seen; });
       plan.target_count[p].push_back(static_cast<int64_t>(own.size()));
       int32_t column = -1;
       if (plan.patterns[p].null == NullKind::kPermuteTargets && !own.empty()) {
@@ -75,7 +81,7 @@ ProbePlan plan_probe(const at::Tensor& tokens_in, const ProbeOptions& options) {
       const auto& own = targets[static_cast<size_t>(n)];
       const std::set<int64_t> special = special_positions(own, plan.context);
       Positions ordinary;
-      for (int64_t t = 0; t < plan.context; ++t) {
+      for (int64_t t = first_seen; t < plan.context; ++t) {
         if (!special.contains(t)) ordinary.push_back(t);
       }
       for (const auto& positions : own) table.add(positions);

@@ -32,6 +32,7 @@ struct ProbePlan {
 
   int64_t examples = 0;
   int64_t context = 0;
+  int64_t span = 0;  ///< last keys that count, min(window, T): what thresholds scale with
   int64_t groups = 0;
   std::vector<Pattern> patterns;
   ControlPositions controls = ControlPositions::kMeasuredWithoutSpecial;
@@ -51,8 +52,8 @@ struct ProbePlan {
   int64_t uniform_group(int64_t i) const { return control_group() + 1 + candidate_sets + i; }
 };
 
-/// Plans the probe over `tokens` [N, T]; a pattern's target outside [0, T) is dropped. options:
-/// resolved.
+/// Plans the probe over `tokens` [N, T]; a pattern's target outside [0, T) is dropped. Controls and
+/// candidates lie within options.window of the last token. options: resolved.
 ProbePlan plan_probe(const at::Tensor& tokens, const ProbeOptions& options);
 
 }  // namespace headscope

@@ -10,13 +10,19 @@
 
 namespace headscope {
 
+int64_t repeat_period(const ProbeOptions& options) {
+  const int64_t half = options.context / 2;
+  return options.window > 0 ? std::min(half, options.window - 1) : half;
+}
+
 RepeatPlan plan_repeat(const ProbeOptions& options) {
   const int64_t count = std::min(options.examples, RepeatPlan::kRows), context = options.context;
-  const int64_t period = context / 2;
+  const int64_t period = repeat_period(options);
   RepeatPlan plan;
+  plan.period = period;
   plan.tokens = repeated_block(
       random_tokens(count, period, options.token_low, options.token_high, options.seed + 4), count,
-      context);
+      context, period);
   std::vector<int64_t> second_copy(static_cast<size_t>(period - 1));
   std::iota(second_copy.begin(), second_copy.end(), period);
   const std::vector<int64_t> queries =
@@ -35,12 +41,13 @@ RepeatPlan plan_repeat(const ProbeOptions& options) {
   return plan;
 }
 
-double repeat_gap(const at::Tensor& logits, const at::Tensor& tokens) {
+double repeat_gap(const at::Tensor& logits, const RepeatPlan& plan) {
+  const at::Tensor& tokens = plan.tokens;
   if (!logits.defined() || logits.dim() != 3 || logits.size(0) != tokens.size(0) ||
       logits.size(1) != tokens.size(1)) {
     return kNaN;
   }
-  const int64_t period = tokens.size(1) / 2;
+  const int64_t period = plan.period;
   const at::Tensor log_probability = at::log_softmax(logits.to(at::kDouble), -1);
   const auto loss = [&](int64_t first) {
     const at::Tensor wanted = tokens.narrow(1, first, period - 1).to(logits.device());

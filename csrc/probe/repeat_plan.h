@@ -15,17 +15,22 @@ struct RepeatPlan {
   static constexpr int64_t kRows = 16;
   static constexpr int64_t kQueries = 16;
 
+  int64_t period = 0;  ///< P
   at::Tensor tokens;   ///< [N, T]
   at::Tensor rows;     ///< [N, R] sampled queries of the second copy, evenly spaced
   at::Tensor targets;  ///< arguments of attention_mass, one group a row
   at::Tensor offsets;
 };
 
+/// P = T / 2, or window - 1 where that is less: token t - P, an earlier occurrence of token t, and
+/// the one after it are then seen from t.
+int64_t repeat_period(const ProbeOptions& options);
+
 /// options: resolved. N = min(examples, kRows).
 RepeatPlan plan_repeat(const ProbeOptions& options);
 
 /// Mean loss of the first copy's tokens 1 .. P-1 minus that of the same tokens in the second copy,
 /// nats (0: nothing is gained from the repeat). NaN when forward gave no logits [N, T, V].
-double repeat_gap(const at::Tensor& logits, const at::Tensor& tokens);
+double repeat_gap(const at::Tensor& logits, const RepeatPlan& plan);
 
 }  // namespace headscope

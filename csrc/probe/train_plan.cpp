@@ -7,6 +7,7 @@
 #include <set>
 
 #include "csrc/probe/group_table.h"
+#include "csrc/probe/seen_keys.h"
 
 namespace headscope {
 namespace {
@@ -46,75 +47,91 @@ Positions lag_matched(const Positions& targets, int64_t query, const std::set<in
   return controls;
 }
 
-}  // namespace
-
-TrainPlan plan_train(int64_t batch, int64_t tokens, const at::Tensor& ids_in,
-                     std::span<const Pattern> patterns, int64_t sampled, uint64_t seed,
-                     const std::optional<at::Tensor>& keep_in) {
-  TrainPlan plan;
-  plan.groups = 2 * static_cast<int64_t>(patterns.size());
+at::Tensor sample_rows(int64_t batch, int64_t tokens, int64_t sampled, uint64_t seed,
+                       const std::optional<at::Tensor>& keep_in) {
   const int64_t count = std::min(sampled, tokens);
-  const at::Tensor ids = ids_in.defined() ? ids_in.contiguous() : at::Tensor();
-  const at::Tensor keep = keep_in ? keep_in->to(at::kCPU).contiguous() : at::Tensor();
+  const at::Tensor keep = keep_in ? keep_in->contiguous() : at::Tensor();
   std::mt19937_64 random(seed);
-  Positions all_rows;
-  GroupTable table;
-  const std::vector<int64_t> blank(static_cast<size_t>(tokens), 0);
+  Positions rows;
   for (int64_t b = 0; b < batch; ++b) {
-    const std::span<const int64_t> row =
-        ids.defined()
-            ? std::span(ids.const_data_ptr<int64_t>() + b * tokens, static_cast<size_t>(tokens))
-            : std::span<const int64_t>(blank);
     Positions kept;
     for (int64_t t = 0; t < tokens; ++t) {
       if (!keep.defined() || keep.const_data_ptr<bool>()[b * tokens + t]) kept.push_back(t);
     }
-    const auto is_kept = [&](int64_t t) { return std::binary_search(kept.begin(), kept.end(), t); };
-    Positions queries;
     const auto available = static_cast<int64_t>(kept.size());
     for (const int64_t i : sample(available, std::min(count, available), random)) {
-      queries.push_back(kept[static_cast<size_t>(i)]);
+      rows.push_back(kept[static_cast<size_t>(i)]);
     }
-    queries.resize(static_cast<size_t>(count), -1);
-    for (const int64_t query : queries) {
-      all_rows.push_back(query);
-      std::vector<Positions> targets(patterns.size());
-      std::set<int64_t> special{0};
-      for (int64_t t = std::max<int64_t>(0, query - 5); t <= query; ++t) special.insert(t);
-      for (size_t p = 0; p < patterns.size() && query >= 0; ++p) {
-        const bool by_content = patterns[p].null == NullKind::kPermuteTargets;
-        if (by_content && !ids.defined()) continue;
-        Positions own = cleaned_positions(patterns[p].targets(row, query), query + 1);
-        std::erase_if(own, [&](int64_t t) {
-          return !is_kept(t) || (by_content && query - t < TrainPlan::kSmallestGap);
-        });
-        special.insert(own.begin(), own.end());
-        targets[p] = std::move(own);
+    rows.resize(static_cast<size_t>((b + 1) * count), -1);
+  }
+  return int64_tensor(rows, {batch, count});
+}
+
+}  // namespace
+
+TrainPlan plan_train(int64_t batch, int64_t tokens, const at::Tensor& ids,
+                     std::span<const Pattern> patterns, int64_t sampled, uint64_t seed,
+                     const AttentionCall& call) {
+  const at::Tensor rows = sample_rows(batch, tokens, sampled, seed, call.keep);
+  return plan_rows(rows, tokens, ids, patterns, seen_keys(rows, tokens, call));
+}
+
+TrainPlan plan_rows(const at::Tensor& rows, int64_t tokens, const at::Tensor& ids_in,
+                    std::span<const Pattern> patterns, const at::Tensor& seen) {
+  TrainPlan plan;
+  plan.rows = rows;
+  plan.seen = seen;
+  plan.groups = 2 * static_cast<int64_t>(patterns.size());
+  const at::Tensor ids = ids_in.defined() ? ids_in.contiguous() : at::Tensor();
+  const int64_t sampled = rows.size(1);
+  GroupTable table;
+  std::vector<int64_t> row(static_cast<size_t>(tokens), 0);
+  for (int64_t i = 0; i < rows.numel(); ++i) {
+    const int64_t query = rows.const_data_ptr<int64_t>()[i];
+    const bool* seen_row = seen.defined() ? seen.const_data_ptr<bool>() + i * tokens : nullptr;
+    const auto is_seen = [&](int64_t t) { return seen_row == nullptr || seen_row[t]; };
+    if (ids.defined() && (seen_row != nullptr || i % sampled == 0)) {
+      const int64_t* own = ids.const_data_ptr<int64_t>() + i / sampled * tokens;
+      std::copy(own, own + tokens, row.begin());
+      for (int64_t t = 0; t < query; ++t) {
+        if (!is_seen(t)) row[static_cast<size_t>(t)] = kUnseenToken;
       }
-      std::set<int64_t> excluded(special);
-      Positions ordinary;
-      for (int64_t t = 0; t <= query; ++t) {
-        if (!is_kept(t)) {
-          excluded.insert(t);
-        } else if (!special.contains(t)) {
-          ordinary.push_back(t);
-        }
+    }
+    std::vector<Positions> targets(patterns.size());
+    std::set<int64_t> special{0};
+    for (int64_t t = std::max<int64_t>(0, query - 5); t <= query; ++t) special.insert(t);
+    for (size_t p = 0; p < patterns.size() && query >= 0; ++p) {
+      const bool by_content = patterns[p].null == NullKind::kPermuteTargets;
+      if (by_content && !ids.defined()) continue;
+      Positions own = cleaned_positions(patterns[p].targets(row, query), query + 1);
+      std::erase_if(own, [&](int64_t t) {
+        return !is_seen(t) || (by_content && query - t < TrainPlan::kSmallestGap);
+      });
+      special.insert(own.begin(), own.end());
+      targets[p] = std::move(own);
+    }
+    std::set<int64_t> excluded(special);
+    Positions ordinary;
+    for (int64_t t = 0; t <= query; ++t) {
+      if (!is_seen(t)) {
+        excluded.insert(t);
+      } else if (!special.contains(t)) {
+        ordinary.push_back(t);
       }
-      const Positions row_controls = evenly_spaced(ordinary, TrainPlan::kControls);
-      for (const auto& own : targets) {
-        table.add(own);
-        plan.target_count.push_back(static_cast<int32_t>(own.size()));
-      }
-      for (size_t p = 0; p < patterns.size(); ++p) {
-        const bool by_content = patterns[p].null == NullKind::kPermuteTargets;
-        const Positions controls =
-            by_content ? lag_matched(targets[p], query, excluded) : row_controls;
-        table.add(controls);
-        plan.control_count.push_back(static_cast<int32_t>(controls.size()));
-      }
+    }
+    const Positions row_controls = evenly_spaced(ordinary, TrainPlan::kControls);
+    for (const auto& own : targets) {
+      table.add(own);
+      plan.target_count.push_back(static_cast<int32_t>(own.size()));
+    }
+    for (size_t p = 0; p < patterns.size(); ++p) {
+      const bool by_content = patterns[p].null == NullKind::kPermuteTargets;
+      const Positions controls =
+          by_content ? lag_matched(targets[p], query, excluded) : row_controls;
+      table.add(controls);
+      plan.control_count.push_back(static_cast<int32_t>(controls.size()));
     }
   }
-  plan.rows = int64_tensor(all_rows, {batch, count});
   plan.targets = table.targets();
   plan.offsets = table.offsets();
   return plan;

@@ -3,10 +3,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
+#include "headscope/measure.h"
 #include "headscope/patterns.h"
 
 namespace headscope {
@@ -17,13 +17,15 @@ namespace headscope {
 /// (NullKind::kPermuteTargets) count only targets at least kSmallestGap before the query and are
 /// compared with as many lag-matched keys that are not targets (natural induction: docs/math.md
 /// section 4); patterns defined by position are compared with ordinary keys of the row. Without
-/// ids, patterns defined by content have no targets. Padding (keep false) is neither query, target
-/// nor control.
+/// ids, patterns defined by content have no targets. Padding (keep false) is no query, and a key
+/// that the query does not see (seen_keys) is neither target nor control; its token is no earlier
+/// occurrence either, so nothing is found across a document.
 struct TrainPlan {
   static constexpr int64_t kSmallestGap = 8;
   static constexpr size_t kControls = 32;
 
   at::Tensor rows;  ///< [B, R] int64, ascending in a row; -1: unused (fewer than R tokens are kept)
+  at::Tensor seen;  ///< what the plan rests on (seen_keys)
   at::Tensor targets;
   at::Tensor offsets;
   int64_t groups = 0;
@@ -32,9 +34,13 @@ struct TrainPlan {
 };
 
 /// ids [B, T] int64 on the CPU, or undefined. R = min(sampled, T) distinct positions a sequence,
-/// uniform, a function of seed alone (std::mt19937_64).
+/// uniform, a function of seed alone (std::mt19937_64). call: of the first layer that runs.
 TrainPlan plan_train(int64_t batch, int64_t tokens, const at::Tensor& ids,
                      std::span<const Pattern> patterns, int64_t sampled, uint64_t seed,
-                     const std::optional<at::Tensor>& keep = std::nullopt);
+                     const AttentionCall& call = {});
+
+/// The same for given rows [B, R] and what they see: of another layer of the same micro-batch.
+TrainPlan plan_rows(const at::Tensor& rows, int64_t tokens, const at::Tensor& ids,
+                    std::span<const Pattern> patterns, const at::Tensor& seen);
 
 }  // namespace headscope

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <optional>
 
 namespace headscope {
@@ -11,6 +12,29 @@ namespace headscope {
 // G target groups. Inputs are f64, f32, bf16 or f16 with any strides, read only, never part of
 // autograd. Sums are f64 for f64 inputs and f32 otherwise. Errors: c10::Error (a std::exception)
 // naming the argument, its shape and what is wanted.
+
+/// How the scores of one attention call become attention: all that happened beyond q, k and v.
+///
+///   s_j = cap(scale q_t . k_j) + bias_tj over the keys that t sees,   cap(x) = softcap tanh(x /
+///   softcap) p_j = exp s_j / (sum_i exp s_i + exp sink)
+///
+/// Query t sees key j when all that is set here allows it. A wrong or forgotten field is found by
+/// the monitor's self-check. Tensors are read before a call returns.
+struct AttentionCall {
+  std::optional<at::Tensor> bias =
+      {};  ///< mask or bias broadcastable to [B, Hq, T, T]: bool (true: attend) or additive
+  bool is_causal = true;             ///< keys after the query are masked (also beside a bias)
+  std::optional<double> scale = {};  ///< default 1 / sqrt(D)
+  double dropout = 0.0;              ///< of the attention weights in this call; > 0: no self-check
+  std::optional<at::Tensor> keep = {};  ///< [B, T] bool: tokens that count (false: padding); says
+                                        ///< nothing about the scores
+  double softcap = 0.0;                 ///< > 0: caps the scaled scores, before the bias
+  int64_t window = 0;  ///< > 0: only keys with t - window < j (and j < t + window when not causal)
+  std::optional<at::Tensor> documents =
+      {};  ///< [B, T] i64: packed documents; keys of another document than the query's are unseen
+  std::optional<at::Tensor> sinks =
+      {};  ///< [Hq] float: a learned logit a head in the softmax's denominator, without a value
+};
 
 /// Adds one batch to the running second moment of every head's output, about a shift.
 ///
@@ -25,35 +49,34 @@ void accumulate_gram_(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, cons
                       const at::Tensor& shift,
                       const std::optional<at::Tensor>& keep = std::nullopt);
 
-/// What the sampled query rows attend to, recomputed from q and k: never O(T^2).
+/// What the sampled query rows attend to, recomputed from q and k: never O(T^2). With sinks masses
+/// leave room for the sink's share, which belongs to no key.
 struct AttentionRows {
   at::Tensor mass;   ///< [B, Hq, R, G] attention summed over the group's keys, 0..1
   at::Tensor score;  ///< [B, Hq, R, G] log-mean-exp of the group's pre-softmax scores, nats; -inf:
                      ///< all masked or empty group
-  at::Tensor entropy;      ///< [B, Hq, R] of the row, nats
-  at::Tensor max_logit;    ///< [B, Hq, R] largest pre-softmax score
-  at::Tensor log_sum_exp;  ///< [B, Hq, R] -inf: every key masked (the row's other figures are NaN),
-                           ///< NaN: unused row
+  at::Tensor entropy;      ///< [B, Hq, R] of the row, nats; a sink counts as one more outcome
+  at::Tensor max_logit;    ///< [B, Hq, R] largest pre-softmax score of a key
+  at::Tensor log_sum_exp;  ///< [B, Hq, R] of the scores and the sink; -inf: every key masked (the
+                           ///< row's other figures are NaN), NaN: unused row
   at::Tensor first_mass;   ///< [B, Hq, R] attention on key 0
 };
 
 /// Recomputes softmax rows of sampled queries and sums them over groups of target keys.
 ///
-///   s_j = scale q_t . k_j + mask_tj  (j <= t if is_causal),  p = softmax(s),  mass_g = sum_{j in
-///   g} p_j
+///   mass_g = sum_{j in g} p_j,   p as in AttentionCall
 ///
 /// q [B, Hq, Tq, D], k [B, Hkv, Tk, D], Hq a multiple of Hkv: query head h reads key head h / (Hq /
 /// Hkv). rows    [B, R] i64 query positions, -1: unused targets [n] i64 key positions; offsets [B *
 /// R * groups + 1] i64: group g of row r of sequence b is
 ///         targets[offsets[i] .. offsets[i + 1]), i = (b R + r) groups + g. Positions within a
 ///         group are distinct.
-/// mask    broadcastable to [B, Hq, Tq, Tk]: bool (true: attend) or additive float; scale default 1
-/// / sqrt(D). is_causal aligns at the top left as scaled_dot_product_attention does. Outputs are
-/// f32 (f64 for f64 inputs), contiguous.
+/// call: its dropout and keep play no part; causality aligns at the top left as
+/// scaled_dot_product_attention does; documents need Tq = Tk. Keys hidden by causality, window or
+/// documents are never read. Outputs are f32 (f64 for f64 inputs), contiguous.
 AttentionRows attention_mass(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows,
                              const at::Tensor& targets, const at::Tensor& offsets, int64_t groups,
-                             const std::optional<at::Tensor>& mask = std::nullopt,
-                             bool is_causal = true, std::optional<double> scale = std::nullopt);
+                             const AttentionCall& call = {});
 
 /// Eigenvalues of symmetric matrices, ascending; solved in f64 whatever the input.
 /// matrices [..., n, n] f32 or f64, the lower triangle is read. Returns [..., n] f64. A matrix with
@@ -64,8 +87,6 @@ at::Tensor symmetric_eigenvalues(const at::Tensor& matrices);
 /// self-check compares. v [B, Hkv, Tk, Dv]. Returns [B, Hq, R, Dv] (f32, f64 for f64); unused and
 /// fully masked rows are NaN.
 at::Tensor recompute_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const at::Tensor& rows,
-                          const std::optional<at::Tensor>& mask = std::nullopt,
-                          bool is_causal = true, std::optional<double> scale = std::nullopt);
+                          const at::Tensor& rows, const AttentionCall& call = {});
 
 }  // namespace headscope

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "headscope/measure.h"
 #include "headscope/options.h"
 #include "headscope/probe_batch.h"
 #include "headscope/snapshot.h"
@@ -20,17 +21,6 @@ class Module;
 }
 
 namespace headscope {
-
-/// What the attention call did beyond q, k and v. Wrong or forgotten values are found by the
-/// self-check.
-struct AttentionCall {
-  std::optional<at::Tensor> bias =
-      {};  ///< mask or bias broadcastable to [B, Hq, T, T]: bool (true: attend) or additive
-  bool is_causal = true;             ///< keys after the query are masked (also beside a bias)
-  std::optional<double> scale = {};  ///< default 1 / sqrt(D)
-  double dropout = 0.0;              ///< of the attention weights in this call; > 0: no self-check
-  std::optional<at::Tensor> keep = {};  ///< [B, T] bool: tokens that count (false: padding)
-};
 
 /// What begin_step is told.
 struct StepInfo {
@@ -139,8 +129,10 @@ class Monitor {
   /// merged.
   ///
   /// layer: global index from 0. q [B, Hq, T, D], k [B, Hkv, T, D], v [B, Hkv, T, Dv], z [B, Hq, T,
-  /// Dv]. Returns z itself, except during the monitor's own verification passes, when chosen heads
-  /// come back zeroed. Reads its arguments before it returns. Idle cost: one relaxed load.
+  /// Dv]. call: how the scores became attention. Self-attention over whole rows only: other numbers
+  /// of keys than of queries are refused. Returns z itself, except during the monitor's own
+  /// verification passes, when chosen heads come back zeroed. Reads its arguments before it
+  /// returns. Idle cost: one relaxed load.
   at::Tensor observe(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const at::Tensor& z, const AttentionCall& call = {}) {
     if (mode_.load(std::memory_order_relaxed) == Mode::kIdle) return z;

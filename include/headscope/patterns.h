@@ -22,9 +22,13 @@ enum class BehaviourMetric { kNone, kPlantedLoss, kRepeatedLoss };
 /// "none", "planted_loss", "repeated_loss".
 const char* to_string(BehaviourMetric metric);
 
+/// Stands for a token before the query that is hidden from it: of another document, padding, or
+/// beyond the window.
+inline constexpr int64_t kUnseenToken = -1;
+
 /// Key positions in [0, query] that a head of the pattern attends to from `query`; empty: the row
-/// does not count. tokens: the row, [T]. Must be deterministic; called for the sampled rows of
-/// measured steps, on the training thread.
+/// does not count. tokens: the row, [T], with kUnseenToken for what the query cannot attend to.
+/// Must be deterministic; called for the sampled rows of measured steps, on the training thread.
 using TargetFunction =
     std::function<std::vector<int64_t>(std::span<const int64_t> tokens, int64_t query)>;
 

@@ -20,6 +20,8 @@ struct InductionBatchOptions {
   int64_t pair_low = -1;  ///< A's position is drawn from [pair_low, T / 2); -1: 20 T / 256, the
                           ///< reference's 20 at T = 256
   uint32_t seed = 42;
+  int64_t window = 0;  ///< > 0, at least 16: the pair is planted as in a context of the last W =
+                       ///< min(window, T) tokens: A in T - W + [20 W / 256, W / 2)
 };
 
 struct InductionBatch {
@@ -36,10 +38,11 @@ InductionBatch induction_batch(const InductionBatchOptions& options);
 at::Tensor random_tokens(int64_t examples, int64_t context, int64_t low, int64_t high,
                          uint32_t seed);
 
-/// Rows whose first half is repeated: x_0 .. x_{P-1} x_0 .. x_{P-1}, P = context / 2 (odd T: the
-/// last token starts a third copy). source [M, >= P] i64: the first P tokens of row i mod M are
-/// used.
-at::Tensor repeated_block(const at::Tensor& source, int64_t examples, int64_t context);
+/// Rows that repeat their first P tokens: x_0 .. x_{P-1} x_0 .. x_{P-1} .., P = period, or context
+/// / 2 when 0 (odd T: the last token starts a third copy). source [M, >= P] i64: the first P tokens
+/// of row i mod M are used.
+at::Tensor repeated_block(const at::Tensor& source, int64_t examples, int64_t context,
+                          int64_t period = 0);
 
 /// What a selectivity is divided by (docs/math.md section 4). Names are carried in every record.
 enum class ControlPositions {
@@ -72,6 +75,9 @@ struct ProbeOptions {
   bool verify = true;   ///< ablate formed circuits on a held-out probe
   at::Tensor held_out =
       {};  ///< [M, >= context / 2] i64 real tokens for the repeated block; undefined: random tokens
+  int64_t window = 0;  ///< the smallest sliding window of the layers in which induction should be
+                       ///< found, at least 16; 0: none. Planted pairs, controls and the repeat lie
+                       ///< within it, and thresholds scale with it instead of T
 };
 
 /// Fills defaults and checks; throws std::invalid_argument naming value and fix.

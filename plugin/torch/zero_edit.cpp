@@ -142,7 +142,7 @@ void ZeroEdit::learn(const SeenCall& call) {
                             " queries (cross-attention, bias_k or add_zero_attn)");
   } else {
     try {
-      check_attention_call(0, call.q, call.k, call.v, call.z);
+      check_attention_call(0, call.q, call.k, call.v, call.z, call.call);
     } catch (const std::exception& error) {
       const std::string what = error.what();
       site.refusal = what.substr(0, what.find('\n'));

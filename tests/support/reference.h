@@ -2,10 +2,13 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
 #include <vector>
+
+#include "headscope/measure.h"
 
 // The operators again in double and plain loops, straight from docs/math.md; slow on purpose.
 namespace headscope::reference {
@@ -40,31 +43,42 @@ inline at::Tensor gram(const at::Tensor& z_any, const at::Tensor& shift_any,
 
 /// Pre-softmax scores of query (b, h, t), [Tk]; -inf where masked.
 inline std::vector<double> scores(const at::Tensor& q, const at::Tensor& k, int64_t b, int64_t h,
-                                  int64_t t, const std::optional<at::Tensor>& mask, bool is_causal,
-                                  double scale) {
+                                  int64_t t, const AttentionCall& call) {
   const int64_t keys = k.size(2), width = q.size(3), key_head = h / (q.size(1) / k.size(1));
   const at::Tensor query = q[b][h][t].to(at::kDouble).contiguous(),
                    key = k[b][key_head].to(at::kDouble).contiguous();
+  const double scale = call.scale.value_or(1 / std::sqrt(static_cast<double>(width)));
   std::vector<double> out(static_cast<size_t>(keys), -std::numeric_limits<double>::infinity());
+  at::Tensor mask = at::zeros({keys}, at::kDouble);
+  if (call.bias) {
+    const at::Tensor row =
+        call.bias->expand({q.size(0), q.size(1), q.size(2), keys})[b][h][t].to(at::kDouble);
+    mask = (call.bias->scalar_type() == at::kBool ? row.log() : row).contiguous();
+  }
+  const at::Tensor documents = call.documents ? (*call.documents)[b].contiguous() : at::Tensor();
   for (int64_t j = 0; j < keys; ++j) {
-    if (is_causal && j > t) continue;
+    if (call.is_causal && j > t) continue;
+    if (call.window > 0 && std::abs(t - j) >= call.window) continue;
+    const int64_t* document = documents.defined() ? documents.const_data_ptr<int64_t>() : nullptr;
+    if (document != nullptr && document[j] != document[t]) continue;
     double dot = 0;
     for (int64_t i = 0; i < width; ++i)
       dot += query.const_data_ptr<double>()[i] * key.const_data_ptr<double>()[j * width + i];
-    double add = 0;
-    if (mask) {
-      const at::Tensor full = mask->expand({q.size(0), q.size(1), q.size(2), keys});
-      add = mask->scalar_type() == at::kBool
-                ? (full[b][h][t][j].item<bool>() ? 0.0 : -std::numeric_limits<double>::infinity())
-                : full[b][h][t][j].item<double>();
-    }
-    out[static_cast<size_t>(j)] = dot * scale + add;
+    double score = dot * scale;
+    if (call.softcap > 0) score = call.softcap * std::tanh(score / call.softcap);
+    out[static_cast<size_t>(j)] = score + mask.const_data_ptr<double>()[j];
   }
   return out;
 }
 
-/// softmax of a row; all masked gives zeros.
-inline std::vector<double> softmax(const std::vector<double>& s) {
+/// The sink's logit of query head h; -inf: none.
+inline double sink(const AttentionCall& call, int64_t h) {
+  return call.sinks ? (*call.sinks)[h].item<double>() : -std::numeric_limits<double>::infinity();
+}
+
+/// softmax of a row, one more entry at its end: the sink's share; all masked gives zeros.
+inline std::vector<double> softmax(std::vector<double> s, double sink_logit) {
+  s.push_back(sink_logit);
   double top = -std::numeric_limits<double>::infinity(), total = 0;
   for (const double value : s) top = std::max(top, value);
   std::vector<double> p(s.size(), 0.0);
@@ -72,6 +86,18 @@ inline std::vector<double> softmax(const std::vector<double>& s) {
   for (size_t j = 0; j < s.size(); ++j) total += p[j] = std::exp(s[j] - top);
   for (double& value : p) value /= total;
   return p;
+}
+
+/// Output of query (b, h, t), [Dv] f64; without a key to see: zeros.
+inline at::Tensor output_row(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             int64_t b, int64_t h, int64_t t, const AttentionCall& call) {
+  const auto p = softmax(scores(q, k, b, h, t, call), sink(call, h));
+  const at::Tensor value = v[b][h / (q.size(1) / k.size(1))].to(at::kDouble);
+  at::Tensor out = at::zeros({v.size(3)}, at::kDouble);
+  for (int64_t j = 0; j < k.size(2); ++j) {
+    if (p[static_cast<size_t>(j)] > 0) out.add_(value[j] * p[static_cast<size_t>(j)]);
+  }
+  return out;
 }
 
 /// Eigenvalues of a symmetric matrix [n, n] by cyclic Jacobi rotations, ascending.

@@ -19,15 +19,15 @@ class MaskView {
     if (mask) view_ = mask->expand({q.size(0), q.size(1), q.size(2), k.size(2)});
   }
 
-  /// Adds row (b, h, t) to scores [Tk].
+  /// Adds row (b, h, t) to scores [Tk], keys [begin, end) only.
   template <typename Sum>
-  void add_row(int64_t b, int64_t h, int64_t t, Sum* scores) const {
+  void add_row(int64_t b, int64_t h, int64_t t, int64_t begin, int64_t end, Sum* scores) const {
     if (!view_.defined()) return;
     const int64_t start = b * view_.stride(0) + h * view_.stride(1) + t * view_.stride(2);
-    const int64_t step = view_.stride(3), keys = view_.size(3);
+    const int64_t step = view_.stride(3);
     if (view_.scalar_type() == at::kBool) {
       const bool* row = view_.const_data_ptr<bool>() + start;
-      for (int64_t j = 0; j < keys; ++j) {
+      for (int64_t j = begin; j < end; ++j) {
         if (!row[j * step]) scores[j] = -std::numeric_limits<Sum>::infinity();
       }
       return;
@@ -35,7 +35,7 @@ class MaskView {
     AT_DISPATCH_FLOATING_TYPES_AND2(
         at::kHalf, at::kBFloat16, view_.scalar_type(), "headscope::mask", [&] {
           const scalar_t* row = view_.const_data_ptr<scalar_t>() + start;
-          for (int64_t j = 0; j < keys; ++j) scores[j] += static_cast<Sum>(row[j * step]);
+          for (int64_t j = begin; j < end; ++j) scores[j] += static_cast<Sum>(row[j * step]);
         });
   }
 
@@ -43,15 +43,39 @@ class MaskView {
   at::Tensor view_;
 };
 
-/// Geometry common to both row operators.
+/// What both row operators read of one call.
 struct Rows {
+  Rows(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor& positions_in,
+       const AttentionCall& call)
+      : q(q_in),
+        k(k_in),
+        positions(positions_in.const_data_ptr<int64_t>()),
+        sampled(positions_in.size(1)),
+        mask(call.bias, q, k),
+        is_causal(call.is_causal),
+        scale(call.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))))),
+        softcap(call.softcap),
+        window(call.window > 0 ? std::min(call.window, std::max(q.size(2), k.size(2)))
+                               : std::max(q.size(2), k.size(2))) {
+    if (call.documents) documents = call.documents->contiguous();
+    if (call.sinks) sinks = call.sinks->to(at::kDouble).contiguous();
+  }
+
+  /// The sink's logit of a query head; -inf: no sink.
+  double sink(int64_t h) const {
+    return sinks.defined() ? sinks.const_data_ptr<double>()[h]
+                           : -std::numeric_limits<double>::infinity();
+  }
+
   const at::Tensor& q;
   const at::Tensor& k;
   const int64_t* positions;  // [B, R]
   int64_t sampled;
-  const MaskView& mask;
+  MaskView mask;
   bool is_causal;
-  double scale;
+  double scale, softcap;
+  int64_t window;
+  at::Tensor documents, sinks;  // undefined: none
 };
 
 /// Pre-softmax scores of one sampled query against all keys; -inf where masked. False: the row is
@@ -70,17 +94,25 @@ bool score_row(const Rows& rows, int64_t b, int64_t h, int64_t r, std::vector<Su
   const int64_t q_step = rows.q.stride(3), k_token = rows.k.stride(2), k_step = rows.k.stride(3);
   for (int64_t i = 0; i < width; ++i)
     query[static_cast<size_t>(i)] = static_cast<Sum>(q_row[i * q_step]);
-  const int64_t visible = rows.is_causal ? std::min(t + 1, keys) : keys;
+  const int64_t end = std::min(rows.is_causal ? t + 1 : t + rows.window, keys);
+  const int64_t begin = std::min(std::max<int64_t>(t + 1 - rows.window, 0), end);
+  const int64_t* document =
+      rows.documents.defined() ? rows.documents.const_data_ptr<int64_t>() + b * keys : nullptr;
   const Sum* query_data = query.data();
-  for (int64_t j = 0; j < visible; ++j) {
+  std::fill(scores.begin(), scores.end(), -std::numeric_limits<Sum>::infinity());
+  for (int64_t j = begin; j < end; ++j) {
+    if (document != nullptr && document[j] != document[t]) continue;
     const In* key = k_head + j * k_token;
     Sum dot = 0;
 #pragma omp simd reduction(+ : dot)
     for (int64_t i = 0; i < width; ++i) dot += query_data[i] * static_cast<Sum>(key[i * k_step]);
-    scores[static_cast<size_t>(j)] = dot * static_cast<Sum>(rows.scale);
+    Sum score = dot * static_cast<Sum>(rows.scale);
+    if (rows.softcap > 0) {
+      score = static_cast<Sum>(rows.softcap * std::tanh(static_cast<double>(score) / rows.softcap));
+    }
+    scores[static_cast<size_t>(j)] = score;
   }
-  std::fill(scores.begin() + visible, scores.end(), -std::numeric_limits<Sum>::infinity());
-  rows.mask.add_row(b, h, t, scores.data());
+  rows.mask.add_row(b, h, t, begin, end, scores.data());
   return true;
 }
 
@@ -92,8 +124,9 @@ struct RowSums {
   double entropy = std::numeric_limits<double>::quiet_NaN();
 };
 
+/// sink: one more logit in the denominator, without a key; -inf: none.
 template <typename Sum>
-RowSums sum_row(const std::vector<Sum>& scores) {
+RowSums sum_row(const std::vector<Sum>& scores, double sink) {
   RowSums sums;
   for (const Sum s : scores) {
     if (std::isnan(s)) {
@@ -107,14 +140,20 @@ RowSums sum_row(const std::vector<Sum>& scores) {
     sums.log_sum_exp = sums.max > 0 ? std::numeric_limits<double>::quiet_NaN() : sums.max;
     return sums;
   }
-  double total = 0, weighted = 0;
-  for (const Sum s : scores) {
-    const double shifted = static_cast<double>(s) - sums.max;
-    const double weight = std::exp(shifted);
-    total += weight;
-    if (weight > 0) weighted += weight * shifted;
+  if (std::isnan(sink) || sink == std::numeric_limits<double>::infinity()) {
+    sums.log_sum_exp = std::numeric_limits<double>::quiet_NaN();
+    return sums;
   }
-  sums.log_sum_exp = sums.max + std::log(total);
+  const double top = std::max(sums.max, sink);
+  double total = 0, weighted = 0;
+  const auto add = [&](double score) {
+    const double weight = std::exp(score - top);
+    total += weight;
+    if (weight > 0) weighted += weight * (score - top);
+  };
+  for (const Sum s : scores) add(static_cast<double>(s));
+  add(sink);
+  sums.log_sum_exp = top + std::log(total);
   sums.entropy = std::max(0.0, std::log(total) - weighted / total);
   return sums;
 }
@@ -156,16 +195,12 @@ void check_positions(const at::Tensor& rows, int64_t queries, const at::Tensor& 
   }
 }
 
-double scale_of(const at::Tensor& q, std::optional<double> scale) {
-  return scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))));
-}
-
 }  // namespace
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_mass(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows_in,
     const at::Tensor& targets_in, const at::Tensor& offsets_in, int64_t groups,
-    const OptionalTensor& mask, bool is_causal, std::optional<double> scale) {
+    const AttentionCall& call) {
   const at::Tensor positions = rows_in.contiguous(), targets = targets_in.contiguous(),
                    offsets = offsets_in.contiguous();
   const int64_t batch = q.size(0), heads = q.size(1), keys = k.size(2), sampled = positions.size(1);
@@ -179,9 +214,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tenso
   if (batch * heads * sampled == 0)
     return {mass, score, entropy, max_logit, log_sum_exp, first_mass};
 
-  const MaskView mask_view(mask, q, k);
-  const Rows rows{
-      q, k, positions.const_data_ptr<int64_t>(), sampled, mask_view, is_causal, scale_of(q, scale)};
+  const Rows rows(q, k, positions, call);
   const int64_t* target_data = targets.const_data_ptr<int64_t>();
   const int64_t* offset_data = offsets.const_data_ptr<int64_t>();
   AT_DISPATCH_FLOATING_TYPES_AND2(
@@ -195,7 +228,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tenso
             const int64_t b = bh / heads, h = bh % heads;
             for (int64_t r = 0; r < sampled; ++r) {
               if (!score_row<scalar_t, Sum>(rows, b, h, r, query, scores)) continue;
-              const RowSums sums = sum_row(scores);
+              const RowSums sums = sum_row(scores, rows.sink(h));
               const int64_t out = bh * sampled + r;
               log_sum_exp.data_ptr<Sum>()[out] = static_cast<Sum>(sums.log_sum_exp);
               if (!std::isfinite(sums.log_sum_exp)) continue;
@@ -216,8 +249,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tenso
 }
 
 at::Tensor recompute_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const at::Tensor& rows_in, const OptionalTensor& mask, bool is_causal,
-                          std::optional<double> scale) {
+                          const at::Tensor& rows_in, const AttentionCall& call) {
   const at::Tensor positions = rows_in.contiguous();
   const int64_t batch = q.size(0), heads = q.size(1), keys = k.size(2), sampled = positions.size(1),
                 width = v.size(3);
@@ -226,9 +258,7 @@ at::Tensor recompute_rows(const at::Tensor& q, const at::Tensor& k, const at::Te
       at::full({batch, heads, sampled, width}, std::numeric_limits<double>::quiet_NaN(),
                q.options().dtype(q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat));
   if (out.numel() == 0) return out;
-  const MaskView mask_view(mask, q, k);
-  const Rows rows{
-      q, k, positions.const_data_ptr<int64_t>(), sampled, mask_view, is_causal, scale_of(q, scale)};
+  const Rows rows(q, k, positions, call);
   const int64_t group_size = heads / k.size(1);
   AT_DISPATCH_FLOATING_TYPES_AND2(
       at::kHalf, at::kBFloat16, q.scalar_type(), "headscope::recompute_rows", [&] {
@@ -242,7 +272,7 @@ at::Tensor recompute_rows(const at::Tensor& q, const at::Tensor& k, const at::Te
                 v.const_data_ptr<scalar_t>() + b * v.stride(0) + (h / group_size) * v.stride(1);
             for (int64_t r = 0; r < sampled; ++r) {
               if (!score_row<scalar_t, Sum>(rows, b, h, r, query, scores)) continue;
-              const RowSums sums = sum_row(scores);
+              const RowSums sums = sum_row(scores, rows.sink(h));
               if (!std::isfinite(sums.log_sum_exp)) continue;
               std::fill(row.begin(), row.end(), 0.0);
               for (int64_t j = 0; j < keys; ++j) {

@@ -5,6 +5,8 @@
 #include <optional>
 #include <tuple>
 
+#include "headscope/measure.h"
+
 // CPU kernels behind the operators of csrc/measure/ops.cpp; arguments are checked there.
 namespace headscope::cpu {
 
@@ -15,12 +17,10 @@ void accumulate_gram_(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, cons
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_mass(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows, const at::Tensor& targets,
-    const at::Tensor& offsets, int64_t groups, const OptionalTensor& mask, bool is_causal,
-    std::optional<double> scale);
+    const at::Tensor& offsets, int64_t groups, const AttentionCall& call);
 
 at::Tensor recompute_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const at::Tensor& rows, const OptionalTensor& mask, bool is_causal,
-                          std::optional<double> scale);
+                          const at::Tensor& rows, const AttentionCall& call);
 
 at::Tensor symmetric_eigenvalues(const at::Tensor& matrices);
 

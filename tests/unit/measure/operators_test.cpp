@@ -80,10 +80,11 @@ TEST(Operators, RefusalsNameTheShapeAndTheRemedy) {
                                at::zeros({1}, at::kLong), 0);
               }),
               HasSubstr("target 9 is outside the 6 keys"));
-  EXPECT_THAT(error_of([&] {
-                attention_mass(in.q, in.k, in.rows, in.targets, in.offsets, 0, at::zeros({5, 6}));
-              }),
-              HasSubstr("mask [5, 6] does not broadcast to [B, Hq, Tq, Tk] = [2, 4, 6, 6]"));
+  EXPECT_THAT(
+      error_of([&] {
+        attention_mass(in.q, in.k, in.rows, in.targets, in.offsets, 0, {.bias = at::zeros({5, 6})});
+      }),
+      HasSubstr("mask [5, 6] does not broadcast to [B, Hq, Tq, Tk] = [2, 4, 6, 6]"));
   EXPECT_THAT(error_of([&] {
                 attention_mass(in.q.to(at::kInt), in.k, in.rows, in.targets, in.offsets, 0);
               }),

@@ -6,6 +6,8 @@
 
 #include <cmath>
 
+#include "csrc/probe/seen_keys.h"
+
 namespace headscope {
 namespace {
 
@@ -39,7 +41,7 @@ LayerCapture capture_of(const ProbePlan& plan, const at::Tensor& bias) {
     const int64_t n = chunk.tokens.size(0);
     const at::Tensor zero = at::zeros({n, kHeads, kContext, 2});
     layer.attention.push_back(attention_mass(zero, zero, chunk.rows, chunk.targets, chunk.offsets,
-                                             plan.groups, bias.narrow(0, begin, n)));
+                                             plan.groups, {.bias = bias.narrow(0, begin, n)}));
     begin += n;
   }
   capture_spectrum(layer.spectrum,
@@ -121,6 +123,89 @@ TEST(ProbeReadings, ANanHeadIsMarkedAndTheOthersKeepTheirFigures) {
   EXPECT_NEAR(readings[1].patterns[0].margin, 1.0, 1e-5);
 }
 
+/// The same layer where the last token sees the last `window` keys alone.
+LayerCapture windowed(const ProbePlan& plan, const at::Tensor& bias, int64_t window) {
+  LayerCapture layer = capture_of(plan, bias);
+  layer.attention.clear();
+  int64_t begin = 0;
+  for (const auto& chunk : plan.chunks) {
+    const int64_t n = chunk.tokens.size(0);
+    const at::Tensor zero = at::zeros({n, kHeads, kContext, 2});
+    const AttentionCall call{.bias = bias.narrow(0, begin, n), .window = window};
+    layer.attention.push_back(
+        attention_mass(zero, zero, chunk.rows, chunk.targets, chunk.offsets, plan.groups, call));
+    layer.seen.push_back(seen_keys(chunk.rows, kContext, call));
+    begin += n;
+  }
+  return layer;
+}
+
+TEST(ProbeReadings, WhatALayerCannotSeeIsNotMeasuredThere) {
+  const auto [batch, plan] = make_probe();
+  auto readings = blank();
+  // Pairs lie in [5, 32): the last 16 keys hold no planted target, but the fixed ones and controls.
+  read_probe_attention(windowed(plan, induction_bias(batch, 0), 16), plan, readings);
+  for (const size_t p : {0u, 2u, 3u}) EXPECT_TRUE(std::isnan(readings[0].patterns[p].selectivity));
+  for (const size_t p : {1u, 4u, 5u}) {
+    EXPECT_NEAR(readings[0].patterns[p].selectivity, 1.0, 1e-5) << "uniform attention";
+    EXPECT_NEAR(readings[0].patterns[p].margin, 0.0, 1e-5);
+  }
+  // Six keys: no control is left.
+  readings = blank();
+  read_probe_attention(windowed(plan, induction_bias(batch, 0), 6), plan, readings);
+  EXPECT_TRUE(std::isnan(readings[0].patterns[1].selectivity));
+  EXPECT_NEAR(readings[0].patterns[1].mass, 1.0 / 6, 1e-6);
+  EXPECT_TRUE(readings[0].finite);
+}
+
+TEST(ProbeReadings, ControlsOfEveryKindCountSeenKeysOnly) {
+  for (const ControlPositions controls :
+       {ControlPositions::kMeasuredAll, ControlPositions::kReference50}) {
+    const auto [batch, plan] = make_probe(controls);
+    auto readings = blank();
+    read_probe_attention(windowed(plan, induction_bias(batch, 0), 20), plan, readings);
+    EXPECT_NEAR(readings[0].patterns[1].selectivity, 1.0, 1e-5) << to_string(controls);
+  }
+  const auto [batch, plan] = make_probe(ControlPositions::kAnalytic);
+  auto readings = blank();
+  read_probe_attention(windowed(plan, induction_bias(batch, 0), 20), plan, readings);
+  EXPECT_NEAR(readings[0].patterns[1].control_mass, 1.0 / 19, 1e-9);
+}
+
+TEST(ProbeReadings, ASinksShareIsNoControl) {
+  const auto [batch, plan] = make_probe(ControlPositions::kMeasuredAll);
+  LayerCapture layer = capture_of(plan, induction_bias(batch, 0));
+  layer.attention.clear();
+  layer.sinks = at::full({kHeads}, 3.0, at::kDouble);
+  for (const auto& chunk : plan.chunks) {
+    const at::Tensor zero = at::zeros({chunk.tokens.size(0), kHeads, kContext, 2});
+    layer.attention.push_back(attention_mass(zero, zero, chunk.rows, chunk.targets, chunk.offsets,
+                                             plan.groups, {.sinks = layer.sinks}));
+  }
+  auto readings = blank();
+  read_probe_attention(layer, plan, readings);
+  for (const auto& pattern : readings[0].patterns) EXPECT_NEAR(pattern.selectivity, 1.0, 1e-4);
+}
+
+TEST(NullTests, LeaveOutHeadsThatCannotSeeTheCandidates) {
+  const auto [batch, plan] = make_probe();
+  const at::Tensor noise = at::randn({kExamples, kHeads, kContext, kContext},
+                                     at::detail::createCPUGenerator(4), at::kFloat);
+  Capture capture;
+  capture.layers[0] = capture_of(plan, noise);
+  capture.layers[1] = windowed(plan, noise, 20);
+  std::vector<HeadReading> readings(2 * kHeads);
+  for (auto& reading : readings) reading.patterns.resize(6);
+  const auto nulls = test_nulls(capture, plan, kAll, 1e-3, 5, readings);
+  for (size_t p = 0; p < 6; ++p) {
+    for (size_t h = 0; h < kHeads; ++h) {
+      EXPECT_TRUE(std::isfinite(nulls[p].margin->z[h]));
+      EXPECT_TRUE(std::isnan(nulls[p].margin->z[kHeads + h]) &&
+                  std::isnan(nulls[p].mass->z[kHeads + h]));
+    }
+  }
+}
+
 TEST(NullTests, FindThePlantedHeadAndNoOther) {
   const auto [batch, plan] = make_probe();
   const at::Tensor noise = at::randn({kExamples, kHeads, kContext, kContext},
@@ -184,6 +269,28 @@ TEST(SpectrumReadings, MatchDirectMoments) {
   }
 }
 
+TEST(TrainPlans, AreSharedByTheLayersThatSeeTheSame) {
+  Capture capture;
+  const auto patterns = standard_patterns();
+  const auto plan = [&](const AttentionCall& call, int64_t tokens = 30, size_t micro = 0) {
+    return plan_for(capture, micro, 4, at::zeros({2, 1, tokens, 3}), call, {}, patterns, 16, 9);
+  };
+  at::Tensor keep = at::ones({2, 30}, at::kBool);
+  keep.narrow(1, 0, 12).fill_(false);
+  EXPECT_EQ(plan({}), 0u);
+  EXPECT_EQ(plan({.window = 9}), 1u);
+  EXPECT_EQ(plan({.bias = at::ones({30, 30}, at::kBool).tril(), .is_causal = false}), 0u);
+  EXPECT_EQ(plan({.bias = at::ones({30, 30}, at::kBool).triu(-8)}), 1u);  // the window as a mask
+  EXPECT_EQ(plan({.documents = at::zeros({2, 30}, at::kLong), .sinks = at::zeros({1})}), 0u);
+  EXPECT_EQ(plan({.keep = keep}), 2u);
+  EXPECT_EQ(plan({}, 30, 1), 3u);
+  EXPECT_EQ(capture.plans_of, (std::vector<std::vector<size_t>>{{0, 1, 2}, {3}}));
+  EXPECT_TRUE(capture.plans[1].rows.equal(capture.plans[0].rows));
+  const at::Tensor rows = capture.plans[0].rows;
+  EXPECT_TRUE(capture.plans[2].rows.equal(rows.masked_fill(rows.lt(12), -1)));
+  EXPECT_THROW(plan({}, 31), c10::Error);  // other tokens in the same micro-batch
+}
+
 TEST(TrainReadings, NaturalInductionIsTheExcessOverLagMatchedKeys) {
   const int64_t batch = 2, tokens = 40;
   at::Tensor ids = at::arange(100, 140, at::kLong).repeat({batch, 1});
@@ -195,7 +302,8 @@ TEST(TrainReadings, NaturalInductionIsTheExcessOverLagMatchedKeys) {
   for (const int64_t t : {3, 21}) bias.select(1, 0).select(2, t).fill_(std::log(3.0));
   const at::Tensor zero = at::zeros({batch, kHeads, tokens, 2});
   layer.attention.push_back(attention_mass(zero, zero, plans[0].rows, plans[0].targets,
-                                           plans[0].offsets, plans[0].groups, bias));
+                                           plans[0].offsets, plans[0].groups, {.bias = bias}));
+  layer.plan_of.push_back(0);
   auto readings = blank();
   read_train_attention(layer, plans, standard_patterns(), readings);
   if (std::isnan(readings[0].patterns[0].margin)) GTEST_FAIL() << "no query hit a repeated token";

@@ -79,6 +79,24 @@ TEST(InductionBatch, RefusesWhatCannotBePlanted) {
               HasSubstr("examples must be at least 1, got 0"));
 }
 
+TEST(InductionBatch, PlantsWithinTheWindow) {
+  const InductionBatch batch = induction_batch({.examples = 200, .context = 256, .window = 64});
+  for (const int64_t position : batch.pair_position) {
+    EXPECT_GE(position, 256 - 64 + 5);
+    EXPECT_LT(position, 256 - 64 + 32);
+  }
+  EXPECT_TRUE(induction_batch({.examples = 20, .context = 64, .window = 900})
+                  .tokens.equal(induction_batch({.examples = 20, .context = 64}).tokens));
+  for (const int64_t window : {-1, 1, 15}) {
+    EXPECT_THAT(error_of([&] { induction_batch({.window = window}); }),
+                HasSubstr("window must be 0 (none) or at least 16"));
+    EXPECT_THAT(error_of([&] { resolved({.vocab_size = 512, .context = 64, .window = window}); }),
+                HasSubstr("at least 16 to tell six patterns apart, got"));
+  }
+  EXPECT_THAT(error_of([] { induction_batch({.pair_low = 100, .window = 64}); }),
+              HasSubstr("pair_low must lie in [192, 224)"));
+}
+
 TEST(ControlPositions, EqualTheReferencesDraw) {
   EXPECT_THAT(
       reference_control_positions(256),
@@ -99,7 +117,11 @@ TEST(RepeatedBlock, RepeatsTheFirstHalf) {
       repeated_block(source, 3, 8)[2].equal(at::tensor({0, 1, 2, 3, 0, 1, 2, 3}, at::kLong)));
   EXPECT_TRUE(
       repeated_block(source, 1, 9)[0].equal(at::tensor({0, 1, 2, 3, 0, 1, 2, 3, 0}, at::kLong)));
+  EXPECT_TRUE(
+      repeated_block(source, 1, 8, 3)[0].equal(at::tensor({0, 1, 2, 0, 1, 2, 0, 1}, at::kLong)));
   EXPECT_THAT(error_of([&] { repeated_block(source, 1, 16); }), HasSubstr(">= 8], got [2, 6]"));
+  EXPECT_THAT(error_of([&] { repeated_block(source, 1, 8, 5); }),
+              HasSubstr("a period from 2 to context / 2 = 4, got 5"));
 }
 
 TEST(RandomTokens, AreUniformInTheirRangeAndRepeatable) {

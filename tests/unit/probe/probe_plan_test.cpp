@@ -84,6 +84,22 @@ TEST(ProbePlan, PermutedPatternsShareTheColumnsOfEveryRowsTargets) {
   EXPECT_EQ(plan.candidate[1][0], -1);  // previous-token is no permuted pattern
 }
 
+TEST(ProbePlan, AsksOnlyForWhatLiesWithinTheWindow) {
+  ProbeOptions options = resolved({.vocab_size = 512, .context = 64, .examples = 8, .window = 20});
+  const InductionBatch batch = induction_batch(
+      {.examples = 8, .context = 64, .token_low = 0, .token_high = 8, .window = 20});
+  const ProbePlan plan = plan_probe(batch.tokens, options);  // few tokens: chance occurrences
+  for (int64_t n = 0; n < 8; ++n) {
+    const auto induction = group(plan, n, plan.target_group(0));
+    const int64_t a = batch.pair_position[static_cast<size_t>(n)];
+    EXPECT_EQ(std::count(induction.begin(), induction.end(), a + 1), 1);
+    for (int64_t g = 0; g < plan.groups; ++g) {
+      if (g == plan.target_group(3)) continue;  // first-token: 0, wherever the window ends
+      for (const int64_t t : group(plan, n, g)) EXPECT_GE(t, 64 - 20) << g;
+    }
+  }
+}
+
 TEST(ProbePlan, TargetsOfTheUsersOwnPatternAreCleaned) {
   ProbeOptions options = resolved({.vocab_size = 64, .context = 16, .examples = 8});
   options.patterns.push_back({.name = "mine", .targets = [](auto, int64_t query) {

@@ -3,7 +3,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
+
+#include "csrc/probe/seen_keys.h"
 
 namespace headscope {
 namespace {
@@ -80,6 +83,95 @@ TEST(TrainPlan, OneTokenIsEnough) {
   const TrainPlan plan = plan_train(3, 1, at::zeros({3, 1}, at::kLong), standard_patterns(), 16, 1);
   EXPECT_EQ(plan.rows.sizes(), at::IntArrayRef({3, 1}));
   EXPECT_EQ(plan.rows.max().item<int64_t>(), 0);
+}
+
+/// One document of 12 tokens and one of 28, the second full of repeats of the first.
+struct Packed {
+  at::Tensor ids = at::arange(100, 140, at::kLong).view({1, 40}).clone();
+  at::Tensor documents = at::zeros({1, 40}, at::kLong);
+  Packed() {
+    documents.narrow(1, 12, 28).fill_(1);
+    for (const int64_t t : {4, 20, 36}) ids[0][t] = 5;
+    ids[0][11] = 6;  // the last token of the first document comes again
+    ids[0][30] = 6;
+  }
+};
+
+/// Every position is sampled: row r is query r.
+TrainPlan plan_all(const at::Tensor& ids, const AttentionCall& call) {
+  return plan_train(1, 40, ids, standard_patterns(), 40, 1, call);
+}
+
+TEST(TrainPlan, NothingReachesAcrossADocument) {
+  const Packed packed;
+  at::Tensor same = packed.documents.unsqueeze(2).eq(packed.documents.unsqueeze(1)).unsqueeze(1);
+  const at::Tensor bias = at::zeros({1, 1, 40, 40}).masked_fill(same.logical_not(), -INFINITY);
+  for (const AttentionCall& call :
+       {AttentionCall{.documents = packed.documents}, AttentionCall{.bias = same},
+        AttentionCall{.bias = bias}, AttentionCall{.bias = same.expand({1, 3, 40, 40})}}) {
+    const TrainPlan plan = plan_all(packed.ids, call);
+    for (int64_t query = 0; query < 40; ++query) {
+      for (int64_t g = 0; g < plan.groups; ++g) {
+        for (const int64_t t : group(plan, 0, query, g)) {
+          EXPECT_EQ(t < 12, query < 12) << "query " << query << " group " << g << " key " << t;
+        }
+      }
+    }
+    EXPECT_EQ(group(plan, 0, 36, 0), std::vector<int64_t>({21}));
+    EXPECT_EQ(group(plan, 0, 36, 2), std::vector<int64_t>({20}));
+    // 12 lies in the document, but the 6 before it does not.
+    EXPECT_TRUE(group(plan, 0, 30, 0).empty());
+    EXPECT_TRUE(group(plan, 0, 12, 1).empty());  // a document's first token has none before it
+    EXPECT_TRUE(group(plan, 0, 30, 3).empty());  // and key 0 is not its first
+  }
+}
+
+TEST(TrainPlan, KeysBeyondTheWindowAreNeitherTargetNorControl) {
+  const TrainPlan plan = plan_all(Packed().ids, {.window = 18});
+  for (int64_t query = 0; query < 40; ++query) {
+    for (int64_t g = 0; g < plan.groups; ++g) {
+      for (const int64_t t : group(plan, 0, query, g)) EXPECT_GT(t, query - 18);
+    }
+  }
+  EXPECT_EQ(group(plan, 0, 36, 0), std::vector<int64_t>({21}));
+  EXPECT_TRUE(group(plan, 0, 20, 0).size() == 1 && group(plan, 0, 20, 2).size() == 1);
+}
+
+TEST(TrainPlan, PaddingIsNoQueryTargetOrControl) {
+  at::Tensor keep = at::ones({1, 40}, at::kBool);
+  keep.narrow(1, 0, 10).fill_(false);
+  const TrainPlan plan = plan_all(Packed().ids, {.keep = keep});
+  for (int64_t r = 0; r < 40; ++r) {
+    EXPECT_EQ(plan.rows[0][r].item<int64_t>(), r < 30 ? r + 10 : -1);
+    for (int64_t g = 0; g < plan.groups; ++g) {
+      for (const int64_t t : group(plan, 0, r, g)) EXPECT_GE(t, 10);
+    }
+  }
+}
+
+TEST(SeenKeys, SayNothingWhereNothingIsHidden) {
+  const at::Tensor rows = at::tensor({0, 3, -1}, at::kLong).view({1, 3});
+  const at::Tensor causal = at::ones({5, 5}, at::kBool).tril();
+  EXPECT_FALSE(seen_keys(rows, 5, {}).defined());
+  EXPECT_FALSE(seen_keys(rows, 5, {.window = 5}).defined());
+  EXPECT_FALSE(seen_keys(rows, 5, {.bias = causal, .is_causal = false}).defined());
+  EXPECT_FALSE(seen_keys(rows, 5, {.bias = at::randn({2, 5, 5})}).defined());
+  EXPECT_FALSE(seen_keys(rows, 5, {.documents = at::full({1, 5}, 7, at::kLong)}).defined());
+}
+
+TEST(SeenKeys, AKeyThatAnyHeadSeesIsSeen) {
+  const at::Tensor rows = at::tensor({3}, at::kLong).view({1, 1});
+  at::Tensor mask = at::zeros({1, 2, 4, 4}, at::kBool);
+  mask[0][0][3][1] = true;
+  mask[0][1][3][2] = true;
+  const at::Tensor either = mask[0].any(0)[3];
+  const auto seen = [&](const at::Tensor& bias) {
+    return seen_keys(rows, 4, {.bias = bias}).flatten().equal(either);
+  };
+  EXPECT_TRUE(seen(mask));
+  EXPECT_TRUE(seen(at::zeros({1, 2, 4, 4}).masked_fill(mask.logical_not(), -INFINITY)));
+  EXPECT_TRUE(seen(either.view({1, 1, 1, 4})));  // of keys alone
+  EXPECT_TRUE(seen(either));
 }
 
 }  // namespace

@@ -1,0 +1,73 @@
+#include "csrc/probe/seen_keys.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace headscope {
+namespace {
+
+at::Tensor attended(const at::Tensor& mask) {
+  return mask.scalar_type() == at::kBool ? mask : mask.ne(-std::numeric_limits<double>::infinity());
+}
+
+/// The sampled rows of a mask, joined over heads: bool [B or 1, R or 1, T or 1].
+at::Tensor mask_rows(at::Tensor mask, const at::Tensor& rows) {
+  while (mask.dim() < 4) mask = mask.unsqueeze(0);
+  const bool by_query = mask.size(2) > 1;
+  const int64_t sequences = by_query ? rows.size(0) : mask.size(0);
+  std::vector<at::Tensor> all;
+  for (int64_t b = 0; b < sequences; ++b) {
+    const at::Tensor own = mask.select(0, mask.size(0) > 1 ? b : 0);
+    const at::Tensor sampled = rows.select(0, b).clamp_min(0);
+    at::Tensor any;
+    for (int64_t h = 0; h < own.size(0); ++h) {
+      const at::Tensor head = own.select(0, h);
+      const at::Tensor seen = attended(by_query ? head.index_select(0, sampled) : head);
+      any = any.defined() ? any.logical_or(seen) : seen;
+    }
+    all.push_back(any);
+  }
+  return at::stack(all);
+}
+
+}  // namespace
+
+at::Tensor seen_keys(const at::Tensor& rows, int64_t tokens, const AttentionCall& call) {
+  const bool windowed = call.window > 0 && call.window < tokens;
+  if ((!windowed && !call.documents && !call.keep && !call.bias) || rows.numel() == 0) return {};
+  const at::Tensor query = rows.unsqueeze(2), key = at::arange(tokens, at::kLong);
+  const at::Tensor causal = key.le(query);
+  at::Tensor seen = causal;
+  if (windowed) seen = seen.logical_and(key.gt(query - call.window));
+  if (call.documents) {
+    const at::Tensor own = call.documents->gather(1, rows.clamp_min(0)).unsqueeze(2);
+    seen = seen.logical_and(call.documents->unsqueeze(1).eq(own));
+  }
+  if (call.keep) seen = seen.logical_and(call.keep->unsqueeze(1));
+  if (call.bias && call.bias->numel() > 0) seen = seen.logical_and(mask_rows(*call.bias, rows));
+  return seen.equal(causal) ? at::Tensor() : seen.contiguous();
+}
+
+std::vector<int64_t> seen_counts(const at::Tensor& targets, const at::Tensor& offsets,
+                                 const at::Tensor& seen) {
+  const int64_t* offset = offsets.const_data_ptr<int64_t>();
+  const auto count = static_cast<size_t>(offsets.numel() - 1);
+  std::vector<int64_t> counts(count);
+  if (!seen.defined()) {
+    for (size_t i = 0; i < count; ++i) counts[i] = offset[i + 1] - offset[i];
+    return counts;
+  }
+  const int64_t* target = targets.const_data_ptr<int64_t>();
+  const int64_t tokens = seen.size(2), sampled = seen.size(0) * seen.size(1);
+  const size_t groups = count / static_cast<size_t>(std::max<int64_t>(sampled, 1));
+  for (size_t i = 0; i < count; ++i) {
+    const bool* row = seen.const_data_ptr<bool>() + static_cast<int64_t>(i / groups) * tokens;
+    counts[i] = std::count_if(target + offset[i], target + offset[i + 1],
+                              [&](int64_t t) { return row[t]; });
+  }
+  return counts;
+}
+
+}  // namespace headscope
