@@ -1,6 +1,7 @@
 #include <arpa/inet.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <stdexcept>
@@ -11,6 +12,7 @@
 #include "csrc/exporter/collect.h"
 #include "csrc/exporter/http_server.h"
 #include "csrc/exporter/landing_page.h"
+#include "csrc/exporter/process_bound.h"
 #include "csrc/exporter/sanitise.h"
 #include "headscope/sinks.h"
 
@@ -136,22 +138,25 @@ class Server : public MetricsServer {
   HttpResponse answer(const HttpRequest& request) const {
     const bool known =
         request.path == "/metrics" || request.path == "/" || request.path == "/-/healthy";
-    if (!known) return {404, "text/plain; charset=utf-8", "not found\n", {}};
+    if (!known) return {404, "text/plain; charset=utf-8", "not found\n", {}, {}};
     if (request.method != "GET" && request.method != "HEAD") {
-      return {405, "text/plain; charset=utf-8", "method not allowed\n", {{"Allow", "GET, HEAD"}}};
+      return {
+          405, "text/plain; charset=utf-8", "method not allowed\n", {{"Allow", "GET, HEAD"}}, {}};
     }
-    if (request.path == "/-/healthy") return {200, "text/plain; charset=utf-8", "ok\n", {}};
+    if (request.path == "/-/healthy") return {200, "text/plain; charset=utf-8", "ok\n", {}, {}};
     const std::shared_ptr<const Exposition> now = current();
     if (request.path == "/") {
       return {200,
               "text/html; charset=utf-8",
               landing_page(options_.facts, now->state().latest.get()),
-              {{"Content-Security-Policy", kPagePolicy}}};
+              {{"Content-Security-Policy", kPagePolicy}},
+              {}};
     }
     return {200,
             "text/plain; version=0.0.4; charset=utf-8",
-            serialise(HealthMetrics(health(now->state()), options_.facts)) + now->text(),
-            {}};
+            serialise(HealthMetrics(health(now->state()), options_.facts)),
+            {},
+            {now, &now->text()}};
   }
 
   Health health(const ExportState& state) const {
@@ -161,7 +166,8 @@ class Server : public MetricsServer {
 
   /// A file that another server has written since is not ours to remove.
   void withdraw_endpoint() const {
-    if (options_.endpoint_file.empty()) return;
+    std::error_code ignored;  // a pipe in its place would never answer
+    if (!std::filesystem::is_regular_file(options_.endpoint_file, ignored)) return;
     std::string published;
     std::getline(std::ifstream(options_.endpoint_file), published);
     if (published == url_) std::remove(options_.endpoint_file.c_str());
@@ -179,11 +185,18 @@ class Server : public MetricsServer {
   std::unique_ptr<HttpServer> http_;  // last: its threads use all of the above
 };
 
+class ProcessBoundServer : public ProcessBound<MetricsServer> {
+ public:
+  using ProcessBound::ProcessBound;
+  std::string url() const override { return sink().url(); }
+};
+
 }  // namespace
 }  // namespace exporter
 
 std::shared_ptr<MetricsServer> start_metrics_server(const ServerOptions& options) {
-  return std::make_shared<exporter::Server>(options);
+  return std::make_shared<exporter::ProcessBoundServer>(
+      std::make_unique<exporter::Server>(options));
 }
 
 }  // namespace headscope
