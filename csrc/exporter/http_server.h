@@ -32,7 +32,7 @@ class HttpServer {
   struct Options {
     std::string address;  ///< IPv4, numeric
     int port = 0;         ///< 0: any free port
-    int threads = 4;
+    int threads = 16;
     int request_timeout_ms = 2000;
   };
 

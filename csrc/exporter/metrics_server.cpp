@@ -1,6 +1,7 @@
 #include <arpa/inet.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -26,9 +27,10 @@ constexpr int kLastPort = 65535;
 /// publisher.
 class Exposition {
  public:
-  explicit Exposition(ExportState state) : metrics_(std::move(state)) {}
+  Exposition(ExportState state, uint64_t number) : metrics_(std::move(state)), number_(number) {}
 
   const ExportState& state() const { return metrics_.state(); }
+  uint64_t number() const { return number_; }  ///< counts publications
   const std::string& text() const {
     std::call_once(once_, [this] { text_ = serialise(metrics_); });
     return text_;
@@ -36,6 +38,7 @@ class Exposition {
 
  private:
   RunMetrics metrics_;
+  uint64_t number_;
   mutable std::once_flag once_;
   mutable std::string text_;
 };
@@ -67,7 +70,7 @@ class Server : public MetricsServer {
   explicit Server(const ServerOptions& options)
       : options_(options), address_(numeric_address(options.host)) {
     check_options(options_);
-    exposition_ = std::make_shared<const Exposition>(ExportState{});
+    exposition_ = std::make_shared<const Exposition>(ExportState{}, 0);
     start();
     // "All interfaces" is no address to go to.
     url_ = "http://" + (address_ == "0.0.0.0" ? "127.0.0.1" : address_) + ":" +
@@ -81,7 +84,9 @@ class Server : public MetricsServer {
   std::string name() const override { return "server"; }
 
   void publish(const std::shared_ptr<const Snapshot>& snapshot) override {
-    auto next = std::make_shared<const Exposition>(state_after(current()->state(), snapshot));
+    const auto last = current();
+    auto next = std::make_shared<const Exposition>(state_after(last->state(), snapshot),
+                                                   last->number() + 1);
     const std::lock_guard lock(mutex_);
     exposition_.swap(next);
   }
@@ -135,6 +140,16 @@ class Server : public MetricsServer {
     return exposition_;
   }
 
+  /// The newest snapshot's text, or one that is as new as the request. One is made at a time: a
+  /// storm of scrapes costs the host one core and the memory of one.
+  std::shared_ptr<const Exposition> serialised() const {
+    const uint64_t asked = current()->number();
+    const std::lock_guard one_at_a_time(serialising_);
+    if (!serialised_ || serialised_->number() < asked) serialised_ = current();
+    static_cast<void>(serialised_->text());
+    return serialised_;
+  }
+
   HttpResponse answer(const HttpRequest& request) const {
     const bool known =
         request.path == "/metrics" || request.path == "/" || request.path == "/-/healthy";
@@ -144,14 +159,14 @@ class Server : public MetricsServer {
           405, "text/plain; charset=utf-8", "method not allowed\n", {{"Allow", "GET, HEAD"}}, {}};
     }
     if (request.path == "/-/healthy") return {200, "text/plain; charset=utf-8", "ok\n", {}, {}};
-    const std::shared_ptr<const Exposition> now = current();
     if (request.path == "/") {
       return {200,
               "text/html; charset=utf-8",
-              landing_page(options_.facts, now->state().latest.get()),
+              landing_page(options_.facts, current()->state().latest.get()),
               {{"Content-Security-Policy", kPagePolicy}},
               {}};
     }
+    const std::shared_ptr<const Exposition> now = serialised();
     return {200,
             "text/plain; version=0.0.4; charset=utf-8",
             serialise(HealthMetrics(health(now->state()), options_.facts)),
@@ -180,6 +195,8 @@ class Server : public MetricsServer {
   const ServerOptions options_;
   const std::string address_;
   std::string url_;
+  mutable std::mutex serialising_;  // scrapes only
+  mutable std::shared_ptr<const Exposition> serialised_;
   mutable std::mutex mutex_;
   std::shared_ptr<const Exposition> exposition_;
   std::unique_ptr<HttpServer> http_;  // last: its threads use all of the above
