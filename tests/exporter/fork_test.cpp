@@ -134,6 +134,32 @@ TEST(Fork, ManyTimesAmidScrapesAndPublishing) {
   EXPECT_EQ(snapshots.front()->step, 0);  // no child wrote its -1
 }
 
+TEST(Fork, AmidStartsAndStopsNoPortIsKept) {
+  const int port = port_of(start(kAnyPort)->url());
+  std::atomic<bool> stop = false;
+  std::thread restarting([&] {
+    while (!stop) {
+      try {
+        start(port)->close();
+      } catch (const std::runtime_error& error) {
+        ADD_FAILURE() << error.what();
+        return;
+      }
+    }
+  });
+  std::vector<ChildProcess> children;
+  for (int i = 0; i < 50; ++i) {
+    children.emplace_back([] {
+      std::this_thread::sleep_for(std::chrono::seconds(60));
+      return true;
+    });
+    std::this_thread::sleep_for(std::chrono::microseconds(997 * (i % 10)));
+  }
+  stop = true;
+  restarting.join();
+  EXPECT_EQ(http(port_of(start(port)->url()), "/metrics").status, 200);
+}
+
 // Two pipes and two generations: the test starts a parent, which forks a child that stays.
 TEST(Fork, AChildThatLivesOnDoesNotKeepThePort) {
   NumberPipe ports;
