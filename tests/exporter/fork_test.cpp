@@ -17,6 +17,7 @@
 #include "tests/support/child_process.h"
 #include "tests/support/http_client.h"
 #include "tests/support/sample_snapshot.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/text_file.h"
 
@@ -31,12 +32,6 @@ using testing::port_of;
 using testing::sample_snapshot;
 using testing::shared;
 using testing::TemporaryDirectory;
-
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kThreadsAfterFork = false;  // ThreadSanitizer ends such a child
-#else
-constexpr bool kThreadsAfterFork = true;
-#endif
 
 constexpr int kAnyPort = 0;
 constexpr auto kRetry = std::chrono::milliseconds(1);
@@ -245,7 +240,8 @@ TEST(Fork, AProgramThatTheHostStartedDoesNotKeepThePort) {
 
 // jupp0r/prometheus-cpp#565: attached before daemon(), and dead after it.
 TEST(Fork, ADaemonServesAgainOnceItStartsItsOwnServer) {
-  if (!kThreadsAfterFork) GTEST_SKIP() << "threads after fork() end a process under TSan";
+  if (testing::kThreadSanitizer)
+    GTEST_SKIP() << "it ends processes that start threads after fork()";
   const TemporaryDirectory directory;
   const std::string endpoint = directory.file("endpoint");
   NumberPipe ports;

@@ -284,7 +284,7 @@ TEST(Server, SlowClientsDoNotKeepScrapesAway) {
   const auto server = start();
   const int port = port_of(server->url());
   std::vector<Connection> half;
-  for (int i = 0; i < 8; ++i) {
+  for (int i = 0; i < 20; ++i) {
     half.emplace_back(port);
     half.back().send("GET /metrics HT");
   }
