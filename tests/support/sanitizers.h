@@ -8,11 +8,13 @@ inline constexpr bool kThreadSanitizer = true;
 inline constexpr bool kThreadSanitizer = false;
 #endif
 
-/// Some sanitizer makes this build slow and large.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kSanitized = true;
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kAddressSanitizer = true;
 #else
-inline constexpr bool kSanitized = false;
+inline constexpr bool kAddressSanitizer = false;
 #endif
+
+/// Some sanitizer makes this build slow and large.
+inline constexpr bool kSanitized = kThreadSanitizer || kAddressSanitizer;
 
 }  // namespace headscope::testing
