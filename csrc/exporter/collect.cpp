@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <span>
 #include <sstream>
 
 #include "csrc/exporter/family_builder.h"
@@ -20,6 +21,7 @@ namespace {
 constexpr size_t kMaxUnknownErrorKinds = 32;
 constexpr size_t kMaxEventSeries = 512;
 constexpr size_t kMaxAblations = 64;
+constexpr size_t kMaxCircuits = 256;
 constexpr CircuitState kVerdicts[] = {CircuitState::kVerified, CircuitState::kNotCausal,
                                       CircuitState::kInconclusive};
 
@@ -89,10 +91,14 @@ void add_circuit(const CircuitReading& circuit, const std::string& pattern,
   builder.add_measured("headscope_circuit_verified_tokens", {pattern}, circuit.verified_tokens);
 }
 
+std::span<const CircuitReading> shown_circuits(const Snapshot& snapshot) {
+  return std::span(snapshot.circuits).first(std::min(snapshot.circuits.size(), kMaxCircuits));
+}
+
 void add_circuits(const Snapshot& snapshot, const std::set<HeadId>& heads_left_out,
                   FamilyBuilder& builder) {
   std::vector<std::string> names;
-  for (const CircuitReading& circuit : snapshot.circuits) names.push_back(circuit.pattern);
+  for (const CircuitReading& circuit : shown_circuits(snapshot)) names.push_back(circuit.pattern);
   const std::vector<std::string> patterns = sanitise_labels(names);
   for (size_t i = 0; i < patterns.size(); ++i) {
     add_circuit(snapshot.circuits[i], patterns[i], heads_left_out, builder);
@@ -103,7 +109,7 @@ void add_events(const ExportState& state, FamilyBuilder& builder) {
   // Keys are cleaned before they are added up: two that become equal are one series.
   std::map<std::tuple<std::string, std::string, std::string>, uint64_t> counts;
   if (state.circuits) {
-    for (const CircuitReading& circuit : state.circuits->circuits) {
+    for (const CircuitReading& circuit : shown_circuits(*state.circuits)) {
       // From 0 on, so that increase() sees the first one.
       for (int i = static_cast<int>(CircuitState::kEmerging); i < kCircuitStates; ++i) {
         counts[{to_string(static_cast<CircuitState>(i)), sanitise_label(circuit.pattern),

@@ -3,7 +3,10 @@
 #include <sys/vfs.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
+#include <stdexcept>
+#include <system_error>
 
 namespace headscope::exporter {
 namespace {
@@ -41,6 +44,13 @@ bool is_network_type(uint64_t statfs_type) {
 bool on_network_file_system(const std::string& path) {
   struct statfs facts {};
   return statfs(path.c_str(), &facts) != 0 || is_network_type(static_cast<uint64_t>(facts.f_type));
+}
+
+void check_regular_file(const std::string& path) {
+  std::error_code unknown;
+  const std::filesystem::file_status status = std::filesystem::status(path, unknown);
+  if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) return;
+  throw std::runtime_error(path + " is not a file; move it away or use another run directory");
 }
 
 }  // namespace headscope::exporter

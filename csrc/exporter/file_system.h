@@ -12,4 +12,8 @@ bool is_network_type(uint64_t statfs_type);
 /// The same for the file system that holds `path`; true when it cannot be told.
 bool on_network_file_system(const std::string& path);
 
+/// Throws std::runtime_error when something else than a regular file lies at `path`: opening a pipe
+/// may wait for ever. What is not there passes.
+void check_regular_file(const std::string& path);
+
 }  // namespace headscope::exporter

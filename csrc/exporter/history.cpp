@@ -11,6 +11,7 @@
 #include "csrc/exporter/file_system.h"
 #include "csrc/exporter/history_json.h"
 #include "csrc/exporter/history_schema.h"
+#include "csrc/exporter/process_bound.h"
 #include "csrc/exporter/sqlite.h"
 #include "headscope/sinks.h"
 
@@ -35,10 +36,9 @@ void create_run_directory(const std::string& run_dir) {
 
 class History : public Sink {
  public:
-  explicit History(const HistoryOptions& options) : log_(options.log), facts_(options.facts) {
-    create_run_directory(options.run_dir);
+  explicit History(const HistoryOptions& options) : options_(options) {
     try {
-      open(options);
+      open();
     } catch (const SqliteError& error) {
       throw std::runtime_error("cannot open the run history " + std::string(error.what()) +
                                "; move the file away or use another run directory");
@@ -56,26 +56,30 @@ class History : public Sink {
   std::string name() const override { return "history"; }
 
   void publish(const std::shared_ptr<const Snapshot>& snapshot) override {
-    if (!database_) throw std::runtime_error("the run history is closed");
+    if (closed_) throw std::runtime_error("the run history is closed");
     waiting_.push_back(snapshot);
     write_waiting();
   }
 
   void close() override {
-    if (!database_) return;
-    database_->set_busy_timeout_ms(kBusyTimeoutAtCloseMs);
-    const std::unique_ptr<Database> last = std::move(database_);
+    if (closed_) return;
+    closed_ = true;
     const size_t unwritten = waiting_.size();
     try {
-      while (!waiting_.empty()) write_first(*last);
+      if (!waiting_.empty()) reopen_when_removed();
+      if (!database_) return;
+      database_->set_busy_timeout_ms(kBusyTimeoutAtCloseMs);
+      while (!waiting_.empty()) write_first(*database_);
       // A finished history is one plain file, readable from any medium. A reader may be in the way;
       // then the log stays beside it.
-      last->execute("PRAGMA journal_mode = DELETE");
-    } catch (const SqliteError& error) {
+      database_->execute("PRAGMA journal_mode = DELETE");
+    } catch (const std::runtime_error& error) {
+      database_.reset();
       if (waiting_.empty()) return;
       throw std::runtime_error("the run history lacks its last snapshots (" +
                                std::to_string(unwritten) + "): " + error.what());
     }
+    database_.reset();
   }
 
  private:
@@ -87,12 +91,13 @@ class History : public Sink {
     int64_t supersedes_from = 0;
   };
 
-  void open(const HistoryOptions& options) {
-    const std::string path = history_path(options.run_dir);
-    auto database = std::make_unique<Database>(path, Database::Mode::kReadWriteCreate);
+  void open() {
+    create_run_directory(options_.run_dir);
+    check_regular_file(path_);
+    auto database = std::make_unique<Database>(path_, Database::Mode::kReadWriteCreate);
     database->set_busy_timeout_ms(kBusyTimeoutMs);
     const bool exists = check_history_schema(*database);
-    const bool network = options.assume_network || on_network_file_system(options.run_dir);
+    const bool network = options_.assume_network || on_network_file_system(options_.run_dir);
     const std::string wanted = network ? "delete" : "wal";
     const std::string mode = database->text_of("PRAGMA journal_mode = " + wanted);
     database->execute("PRAGMA synchronous = NORMAL");
@@ -102,31 +107,49 @@ class History : public Sink {
     write_facts(*database);
     transaction.commit();
     database_ = std::move(database);
-    log(LogLevel::kInfo, "writing the run history to " + path + " (journal mode " + mode + ")");
+    log(LogLevel::kInfo, "writing the run history to " + path_ + " (journal mode " + mode + ")");
   }
 
   void write_facts(Database& database) const {
     Statement insert = database.prepare("INSERT OR REPLACE INTO run (key, value) VALUES (?, ?)");
-    for (const auto& [key, value] : facts_) {
+    for (const auto& [key, value] : options_.facts) {
       insert.bind(1, std::string_view(key)).bind(2, std::string_view(value)).run();
     }
   }
 
+  /// SQLite would go on writing into a file that nobody can open any more.
+  void reopen_when_removed() {
+    std::error_code unknown;
+    const bool there = std::filesystem::exists(path_, unknown) || unknown;
+    if (database_ && there) return;
+    if (database_) {
+      log(LogLevel::kWarning, path_ + " was removed or moved away; starting it again");
+    }
+    database_.reset();
+    stretch_.reset();
+    open();
+  }
+
   void write_waiting() {
+    std::string cause;
+    size_t lost = 0;
     try {
+      reopen_when_removed();
       while (!waiting_.empty()) write_first(*database_);
+      return;
     } catch (const SqliteError& error) {
-      size_t lost = 0;
+      cause = error.what();
       if (!error.may_pass()) {
         waiting_.pop_front();
         ++lost;
       }
-      for (; waiting_.size() > kMaxWaiting; ++lost) waiting_.pop_front();
-      throw std::runtime_error("cannot write the run history: " + std::string(error.what()) + "; " +
-                               std::to_string(waiting_.size()) +
-                               " snapshots wait for the next try, " + std::to_string(lost) +
-                               " lost");
+    } catch (const std::runtime_error& error) {
+      cause = error.what();
     }
+    for (; waiting_.size() > kMaxWaiting; ++lost) waiting_.pop_front();
+    throw std::runtime_error("cannot write the run history: " + cause + "; " +
+                             std::to_string(waiting_.size()) +
+                             " snapshots wait for the next try, " + std::to_string(lost) + " lost");
   }
 
   void write_first(Database& database) {
@@ -233,12 +256,13 @@ class History : public Sink {
   }
 
   void log(LogLevel level, const std::string& line) const {
-    if (log_) log_(level, line);
+    if (options_.log) options_.log(level, line);
   }
 
-  const LogFunction log_;
-  const RunFacts facts_;
-  std::unique_ptr<Database> database_;
+  const HistoryOptions options_;
+  const std::string path_ = history_path(options_.run_dir);
+  std::unique_ptr<Database> database_;  // null: removed, and not open again yet; or closed
+  bool closed_ = false;
   bool had_run_ = false;
   std::optional<Stretch> stretch_;  // of this opening, once it has written
   std::deque<std::shared_ptr<const Snapshot>> waiting_;
@@ -248,7 +272,8 @@ class History : public Sink {
 }  // namespace exporter
 
 std::shared_ptr<Sink> open_history(const HistoryOptions& options) {
-  return std::make_shared<exporter::History>(options);
+  return std::make_shared<exporter::ProcessBound<Sink>>(
+      std::make_unique<exporter::History>(options));
 }
 
 }  // namespace headscope

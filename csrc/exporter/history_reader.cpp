@@ -4,6 +4,7 @@
 #include <string>
 
 #include "csrc/exporter/blob_codec.h"
+#include "csrc/exporter/file_system.h"
 #include "csrc/exporter/history_json.h"
 #include "csrc/exporter/history_schema.h"
 #include "csrc/exporter/sqlite.h"
@@ -70,6 +71,15 @@ RunHistory read_all(Database& database) {
   return history;
 }
 
+RunHistory read_file(const std::string& path, Database::Mode mode) {
+  Database database(path, mode);
+  database.set_busy_timeout_ms(kBusyTimeoutMs);
+  if (!check_history_schema(database)) {
+    throw std::runtime_error(path + ": the run history is empty");
+  }
+  return read_all(database);
+}
+
 }  // namespace
 }  // namespace exporter
 
@@ -78,13 +88,16 @@ RunHistory read_history(const std::string& run_dir) {
   if (!std::filesystem::exists(path)) {
     throw std::runtime_error("there is no run history at " + path);
   }
+  exporter::check_regular_file(path);
+  using Mode = exporter::Database::Mode;
   try {
-    exporter::Database database(path, exporter::Database::Mode::kReadOnly);
-    database.set_busy_timeout_ms(exporter::kBusyTimeoutMs);
-    if (!exporter::check_history_schema(database)) {
-      throw std::runtime_error(path + ": the run history is empty");
+    try {
+      return exporter::read_file(path, Mode::kReadOnly);
+    } catch (const exporter::SqliteError& error) {
+      if (!error.needs_recovery()) throw;
+      // The writer was killed in the middle of a transaction, which has to be undone first.
+      return exporter::read_file(path, Mode::kReadWriteCreate);
     }
-    return exporter::read_all(database);
   } catch (const exporter::SqliteError& error) {
     throw std::runtime_error("cannot read the run history " + std::string(error.what()));
   }

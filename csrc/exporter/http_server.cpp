@@ -12,8 +12,12 @@
 #include <condition_variable>
 #include <csignal>
 #include <mutex>
+#include <string_view>
 #include <system_error>
 #include <thread>
+
+#include "csrc/exporter/inherited_sockets.h"
+#include "headscope/process.h"
 
 namespace headscope::exporter {
 namespace {
@@ -103,14 +107,15 @@ class SigpipeKeeper {
 /// this connects until it is destroyed, so that the wait ends at once.
 class Waker {
  public:
-  Waker(const std::string& address, int port)
-      : thread_([this, address, port] {
-          const SignalsBlocked blocked;
-          while (!stopped_) {
-            knock(address == "0.0.0.0" ? "127.0.0.1" : address, port);
-            std::this_thread::sleep_for(std::chrono::milliseconds(10));
-          }
-        }) {}
+  Waker(const std::string& address, int port) {
+    const SignalsBlocked blocked;
+    thread_ = std::thread([this, address, port] {
+      while (!stopped_) {
+        knock(address == "0.0.0.0" ? "127.0.0.1" : address, port);
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+    });
+  }
   ~Waker() {
     stopped_ = true;
     thread_.join();
@@ -128,20 +133,23 @@ class Waker {
   }
 
   std::atomic<bool> stopped_ = false;
-  std::thread thread_;  // last: it uses the above
+  std::thread thread_;
 };
 
 void write_response(mg_connection* connection, const HttpResponse& response, bool with_body) {
+  const std::string_view tail = response.tail ? std::string_view(*response.tail) : "";
   std::string head = "HTTP/1.1 " + std::to_string(response.status) + " " +
                      mg_get_response_code_text(connection, response.status) +
                      "\r\nContent-Type: " + response.content_type +
-                     "\r\nContent-Length: " + std::to_string(response.body.size()) +
+                     "\r\nContent-Length: " + std::to_string(response.body.size() + tail.size()) +
                      "\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store"
                      "\r\nConnection: close\r\n";
   for (const auto& [name, value] : response.headers) head += name + ": " + value + "\r\n";
   head += "\r\n";
   if (mg_write(connection, head.data(), head.size()) <= 0 || !with_body) return;
-  mg_write(connection, response.body.data(), response.body.size());
+  for (const std::string_view part : {std::string_view(response.body), tail}) {
+    if (!part.empty() && mg_write(connection, part.data(), part.size()) <= 0) return;
+  }
 }
 
 }  // namespace
@@ -151,7 +159,14 @@ struct HttpServer::Impl {
   HttpHandler handler;
   SigpipeKeeper sigpipe;
   mg_context* context = nullptr;
-  pid_t owner = getpid();
+  sockaddr_in bound{};
+  bool listening = false;  // written while no fork can happen
+  std::atomic<bool> inherited = false;
+  // A forked child has the memory of this object and its sockets, but none of its threads.
+  const ForkRegistration registration = on_fork_child([this] {
+    inherited = true;
+    if (listening) close_sockets_at(bound);
+  });
 
   static int begin_request(mg_connection* connection) {
     const mg_request_info* info = mg_get_request_info(connection);
@@ -162,7 +177,7 @@ struct HttpServer::Impl {
     try {
       response = self->handler(request);
     } catch (...) {
-      response = {500, "text/plain; charset=utf-8", "internal error\n", {}};
+      response = {500, "text/plain; charset=utf-8", "internal error\n", {}, {}};
     }
     write_response(connection, response, request.method != "HEAD");
     return response.status;
@@ -172,7 +187,7 @@ struct HttpServer::Impl {
   /// too.
   static int http_error(mg_connection* connection, int status, const char*) {
     const std::string text = mg_get_response_code_text(connection, status);
-    write_response(connection, {status, "text/plain; charset=utf-8", text + "\n", {}}, true);
+    write_response(connection, {status, "text/plain; charset=utf-8", text + "\n", {}, {}}, true);
     return 0;
   }
 
@@ -186,9 +201,6 @@ struct HttpServer::Impl {
 
 HttpServer::HttpServer(const Options& options, HttpHandler handler)
     : impl_(std::make_unique<Impl>()) {
-  static const unsigned kLibrary = mg_init_library(MG_FEATURES_DEFAULT);  // for the process
-  static_cast<void>(kLibrary);
-  check_address(options.address, options.port);
   impl_->address = options.address;
   impl_->handler = std::move(handler);
   mg_callbacks callbacks{};
@@ -211,17 +223,23 @@ HttpServer::HttpServer(const Options& options, HttpHandler handler)
                             "no",
                             nullptr};
   {
+    // A child made in the middle would keep a socket of which it does not know.
+    const auto no_forks = hold_forks();
+    static const unsigned kLibrary = mg_init_library(MG_FEATURES_DEFAULT);  // for the process
+    static_cast<void>(kLibrary);
+    check_address(options.address, options.port);
     const SignalsBlocked blocked;
     impl_->context = mg_start(&callbacks, impl_.get(), settings);
+    // The address was free a moment ago, so somebody was faster.
+    if (impl_->context == nullptr) fail(EADDRINUSE, "cannot listen on " + where);
+    impl_->bound = socket_address_of(options.address, port());
+    impl_->listening = true;
   }
-  // The address was free a moment ago, so somebody was faster.
-  if (impl_->context == nullptr) fail(EADDRINUSE, "cannot listen on " + where);
   impl_->sigpipe.wait_for_threads(options.threads + 1);
 }
 
 HttpServer::~HttpServer() {
-  // A forked child has the memory of this object, but none of the threads to be joined.
-  if (impl_->context == nullptr || getpid() != impl_->owner) return;
+  if (impl_->context == nullptr || impl_->inherited) return;
   const Waker waker(impl_->address, port());
   mg_stop(impl_->context);
 }

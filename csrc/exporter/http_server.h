@@ -19,19 +19,20 @@ struct HttpResponse {
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers;
+  std::shared_ptr<const std::string> tail;  ///< follows the body; shared by many answers
 };
 
 using HttpHandler = std::function<HttpResponse(const HttpRequest&)>;
 
 /// An embedded web server with a fixed number of threads, which keeps out of its host's way: its
 /// threads take no signals, and the disposition of SIGPIPE is the host's again when the constructor
-/// returns.
+/// returns. A forked child closes its copies of the sockets, and may destroy the object.
 class HttpServer {
  public:
   struct Options {
     std::string address;  ///< IPv4, numeric
     int port = 0;         ///< 0: any free port
-    int threads = 4;
+    int threads = 16;
     int request_timeout_ms = 2000;
   };
 

@@ -1,6 +1,8 @@
 #include <arpa/inet.h>
 
 #include <cerrno>
+#include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <stdexcept>
@@ -11,6 +13,7 @@
 #include "csrc/exporter/collect.h"
 #include "csrc/exporter/http_server.h"
 #include "csrc/exporter/landing_page.h"
+#include "csrc/exporter/process_bound.h"
 #include "csrc/exporter/sanitise.h"
 #include "headscope/sinks.h"
 
@@ -24,9 +27,10 @@ constexpr int kLastPort = 65535;
 /// publisher.
 class Exposition {
  public:
-  explicit Exposition(ExportState state) : metrics_(std::move(state)) {}
+  Exposition(ExportState state, uint64_t number) : metrics_(std::move(state)), number_(number) {}
 
   const ExportState& state() const { return metrics_.state(); }
+  uint64_t number() const { return number_; }  ///< counts publications
   const std::string& text() const {
     std::call_once(once_, [this] { text_ = serialise(metrics_); });
     return text_;
@@ -34,6 +38,7 @@ class Exposition {
 
  private:
   RunMetrics metrics_;
+  uint64_t number_;
   mutable std::once_flag once_;
   mutable std::string text_;
 };
@@ -65,7 +70,7 @@ class Server : public MetricsServer {
   explicit Server(const ServerOptions& options)
       : options_(options), address_(numeric_address(options.host)) {
     check_options(options_);
-    exposition_ = std::make_shared<const Exposition>(ExportState{});
+    exposition_ = std::make_shared<const Exposition>(ExportState{}, 0);
     start();
     // "All interfaces" is no address to go to.
     url_ = "http://" + (address_ == "0.0.0.0" ? "127.0.0.1" : address_) + ":" +
@@ -79,7 +84,9 @@ class Server : public MetricsServer {
   std::string name() const override { return "server"; }
 
   void publish(const std::shared_ptr<const Snapshot>& snapshot) override {
-    auto next = std::make_shared<const Exposition>(state_after(current()->state(), snapshot));
+    const auto last = current();
+    auto next = std::make_shared<const Exposition>(state_after(last->state(), snapshot),
+                                                   last->number() + 1);
     const std::lock_guard lock(mutex_);
     exposition_.swap(next);
   }
@@ -133,25 +140,38 @@ class Server : public MetricsServer {
     return exposition_;
   }
 
+  /// The newest snapshot's text, or one that is as new as the request. One is made at a time: a
+  /// storm of scrapes costs the host one core and the memory of one.
+  std::shared_ptr<const Exposition> serialised() const {
+    const uint64_t asked = current()->number();
+    const std::lock_guard one_at_a_time(serialising_);
+    if (!serialised_ || serialised_->number() < asked) serialised_ = current();
+    static_cast<void>(serialised_->text());
+    return serialised_;
+  }
+
   HttpResponse answer(const HttpRequest& request) const {
     const bool known =
         request.path == "/metrics" || request.path == "/" || request.path == "/-/healthy";
-    if (!known) return {404, "text/plain; charset=utf-8", "not found\n", {}};
+    if (!known) return {404, "text/plain; charset=utf-8", "not found\n", {}, {}};
     if (request.method != "GET" && request.method != "HEAD") {
-      return {405, "text/plain; charset=utf-8", "method not allowed\n", {{"Allow", "GET, HEAD"}}};
+      return {
+          405, "text/plain; charset=utf-8", "method not allowed\n", {{"Allow", "GET, HEAD"}}, {}};
     }
-    if (request.path == "/-/healthy") return {200, "text/plain; charset=utf-8", "ok\n", {}};
-    const std::shared_ptr<const Exposition> now = current();
+    if (request.path == "/-/healthy") return {200, "text/plain; charset=utf-8", "ok\n", {}, {}};
     if (request.path == "/") {
       return {200,
               "text/html; charset=utf-8",
-              landing_page(options_.facts, now->state().latest.get()),
-              {{"Content-Security-Policy", kPagePolicy}}};
+              landing_page(options_.facts, current()->state().latest.get()),
+              {{"Content-Security-Policy", kPagePolicy}},
+              {}};
     }
+    const std::shared_ptr<const Exposition> now = serialised();
     return {200,
             "text/plain; version=0.0.4; charset=utf-8",
-            serialise(HealthMetrics(health(now->state()), options_.facts)) + now->text(),
-            {}};
+            serialise(HealthMetrics(health(now->state()), options_.facts)),
+            {},
+            {now, &now->text()}};
   }
 
   Health health(const ExportState& state) const {
@@ -161,7 +181,8 @@ class Server : public MetricsServer {
 
   /// A file that another server has written since is not ours to remove.
   void withdraw_endpoint() const {
-    if (options_.endpoint_file.empty()) return;
+    std::error_code ignored;  // a pipe in its place would never answer
+    if (!std::filesystem::is_regular_file(options_.endpoint_file, ignored)) return;
     std::string published;
     std::getline(std::ifstream(options_.endpoint_file), published);
     if (published == url_) std::remove(options_.endpoint_file.c_str());
@@ -174,16 +195,25 @@ class Server : public MetricsServer {
   const ServerOptions options_;
   const std::string address_;
   std::string url_;
+  mutable std::mutex serialising_;  // scrapes only
+  mutable std::shared_ptr<const Exposition> serialised_;
   mutable std::mutex mutex_;
   std::shared_ptr<const Exposition> exposition_;
   std::unique_ptr<HttpServer> http_;  // last: its threads use all of the above
+};
+
+class ProcessBoundServer : public ProcessBound<MetricsServer> {
+ public:
+  using ProcessBound::ProcessBound;
+  std::string url() const override { return sink().url(); }
 };
 
 }  // namespace
 }  // namespace exporter
 
 std::shared_ptr<MetricsServer> start_metrics_server(const ServerOptions& options) {
-  return std::make_shared<exporter::Server>(options);
+  return std::make_shared<exporter::ProcessBoundServer>(
+      std::make_unique<exporter::Server>(options));
 }
 
 }  // namespace headscope

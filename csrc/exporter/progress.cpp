@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/exporter/process_bound.h"
 #include "csrc/exporter/sanitise.h"
 #include "csrc/exporter/terminal.h"
 
@@ -222,7 +223,8 @@ std::string event_line(const Event& event) {
 
 std::shared_ptr<Sink> make_progress_line(const ProgressOptions& options,
                                          std::function<double()> clock) {
-  return std::make_shared<ProgressLine>(options, std::move(clock));
+  return std::make_shared<ProcessBound<Sink>>(
+      std::make_unique<ProgressLine>(options, std::move(clock)));
 }
 
 }  // namespace exporter

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <set>
 
 namespace headscope::exporter {
@@ -54,23 +55,26 @@ std::string sanitise_label(std::string_view text, size_t max_bytes) {
 
 std::vector<std::string> sanitise_labels(const std::vector<std::string>& texts) {
   std::set<std::string> taken;
+  std::map<std::string, int> last;  // number of each; trying all again would be quadratic
   std::vector<std::string> labels;
   for (const std::string& text : texts) {
     const std::string clean = sanitise_label(text);
     std::string label = clean;
-    for (int n = 2; !taken.insert(label).second; ++n) label = clean + "_" + std::to_string(n);
+    int& n = last.try_emplace(clean, 1).first->second;
+    while (!taken.insert(label).second) label = clean + "_" + std::to_string(++n);
     labels.push_back(label);
   }
   return labels;
 }
 
 std::string sanitise_label_name(std::string_view text) {
-  std::string name(text.substr(0, kMaxLabelBytes));
+  constexpr std::string_view kPrefix = "fact_";
+  std::string name(text.substr(0, kMaxLabelBytes - kPrefix.size()));
   std::transform(name.begin(), name.end(), name.begin(), name_character);
   const bool starts_badly = name.empty() || (name[0] >= '0' && name[0] <= '9');
   const bool reserved = name.starts_with("__") || name == "le" || name == "quantile" ||
                         name == "job" || name == "instance";
-  return starts_badly || reserved ? "fact_" + name : name;
+  return starts_badly || reserved ? std::string(kPrefix) + name : name;
 }
 
 double exposable(double value) {

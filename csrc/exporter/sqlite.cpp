@@ -20,6 +20,8 @@ bool SqliteError::may_pass() const {
   }
 }
 
+bool SqliteError::needs_recovery() const { return code_ == SQLITE_READONLY; }
+
 void Database::Close::operator()(sqlite3* handle) const { sqlite3_close_v2(handle); }
 
 Database::Database(const std::string& path, Mode mode) : path_(path) {

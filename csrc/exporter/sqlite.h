@@ -18,6 +18,8 @@ class SqliteError : public std::runtime_error {
   int code() const { return code_; }  ///< primary result code, SQLITE_FULL etc.
   /// The same write may succeed later: the disk was full, a reader held a lock, ...
   bool may_pass() const;
+  /// Reading needs a connection that may write.
+  bool needs_recovery() const;
 
  private:
   int code_;

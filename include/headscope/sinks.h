@@ -25,7 +25,7 @@ struct ServerOptions {
   std::string host = "127.0.0.1";  ///< IPv4 address or "localhost"; 0.0.0.0: all interfaces
   int port = 9464;                 ///< 0: any free port
   int ports_to_try = 32;           ///< taken port: the next ones are tried
-  int threads = 4;
+  int threads = 16;  ///< n clients that stop halfway delay a scrape by n / threads timeouts
   int request_timeout_ms = 2000;
   std::string endpoint_file;  ///< holds the URL while the server runs; empty: no file
   RunFacts facts;

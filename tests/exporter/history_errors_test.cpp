@@ -1,12 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
-#include <csignal>
 #include <string>
 
 #include "csrc/exporter/sqlite.h"
 #include "headscope/sinks.h"
+#include "tests/support/full_disk.h"
 #include "tests/support/sample_snapshot.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/text_file.h"
@@ -16,6 +15,7 @@ namespace {
 
 using exporter::Database;
 using ::testing::AllOf;
+using testing::FullDisk;
 using ::testing::HasSubstr;
 using testing::sample_snapshot;
 using testing::shared;
@@ -107,21 +107,6 @@ TEST(HistoryErrors, PublishingAfterCloseIsAnError) {
   history->close();
   EXPECT_THROW(history->publish(shared(sample_snapshot())), std::runtime_error);
 }
-
-/// No file of this process may grow beyond its size now plus a little: a full disk, without one.
-class FullDisk {
- public:
-  FullDisk() {
-    std::signal(SIGXFSZ, SIG_IGN);  // a failed write then, instead of a dead process
-    getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit small{1, before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &small);
-  }
-  ~FullDisk() { setrlimit(RLIMIT_FSIZE, &before_); }
-
- private:
-  rlimit before_{};
-};
 
 // Both journal modes write in their own way.
 class FullDiskHistory : public ::testing::TestWithParam<bool> {};

@@ -117,6 +117,15 @@ TEST(History, ReadsInOrderOfStep) {
   EXPECT_EQ(steps_of(directory.path()), "10/0 20/0 30/0");
 }
 
+TEST(History, AWallClockThatGoesBackChangesNoOrder) {
+  const TemporaryDirectory directory;
+  std::vector<Snapshot> snapshots = {at(10), at(20), at(30)};
+  for (size_t i = 0; i < 3; ++i) snapshots[i].wall_time = 1.75e9 - 3600.0 * static_cast<double>(i);
+  write(directory.path(), snapshots);
+  EXPECT_EQ(steps_of(directory.path()), "10/0 20/0 30/0");
+  EXPECT_EQ(read_history(directory.path()).snapshots[2]->wall_time, 1.75e9 - 7200);
+}
+
 TEST(History, KeepsBothSourcesOfAStep) {
   const TemporaryDirectory directory;
   write(directory.path(), {at(10), at(10, 0, Source::kProbe)});

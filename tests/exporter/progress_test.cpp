@@ -95,6 +95,24 @@ TEST(Progress, TokensPerSecondComeFromTheClock) {
   EXPECT_THAT(screen.text(), HasSubstr("  41k tokens/s"));
 }
 
+TEST(Progress, AWallClockThatJumpsChangesNothing) {
+  const auto lines = [](double jump) {
+    Screen screen = Screen::pipe();
+    const auto line = screen.line();
+    for (int i = 0; i < 20; ++i) {
+      Snapshot snapshot = quiet(10 * i);
+      snapshot.wall_time = 1.75e9 + i + (i < 10 ? 0 : jump);
+      screen.seconds = i;
+      line->publish(shared(snapshot));
+    }
+    line->close();
+    return screen.text();
+  };
+  EXPECT_THAT(lines(0), HasSubstr("  41k tokens/s"));
+  EXPECT_EQ(lines(-3600), lines(0));
+  EXPECT_EQ(lines(3600), lines(0));
+}
+
 TEST(Progress, APauseDoesNotLookLikeACollapse) {
   Screen screen = Screen::pipe();
   const auto line = screen.line();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cfloat>
 #include <cmath>
@@ -137,6 +138,65 @@ TEST(Hostile, TheLargestDoubleStillParses) {
   snapshot.heads[0].output_norm = -DBL_MAX;
   snapshot.heads[0].max_logit = HUGE_VAL;
   EXPECT_EQ(promtool_complaints(render_metrics(&snapshot, {}, {})), "");
+}
+
+TEST(Hostile, OneBadValueOrNameNeverSpoilsTheScrape) {
+  HEADSCOPE_NEED_PROMTOOL();
+  for (const double value : {DBL_MAX, -DBL_MAX, 1e308, -0.0, 5e-324, kNaN, -kNaN, HUGE_VAL}) {
+    Snapshot snapshot = sample_snapshot();
+    snapshot.loss = snapshot.tokens = snapshot.wall_time = value;
+    snapshot.heads[0].output_norm = snapshot.circuits[0].formed_threshold = value;
+    snapshot.ablations[0].effect = value;
+    snapshot.health.tap_seconds = value;
+    EXPECT_EQ(promtool_complaints(render_metrics(&snapshot, snapshot.health, {})), "") << value;
+  }
+  for (const std::string& name :
+       {std::string("\xFF"), std::string("a\n# HELP x y\nx 1\n"), std::string("\"} 1\n"),
+        std::string(8 << 20, 'x'), std::string(8 << 20, '\xFF')}) {
+    headscope::testing::SampleShape shape;
+    shape.patterns[2] = name;
+    Snapshot snapshot = sample_snapshot(600, Source::kProbe, shape);
+    snapshot.events[0].pattern = snapshot.ablations[0].pattern = name;
+    const std::string text = render_metrics(&snapshot, {}, {{"run_name", name}, {name, "x"}});
+    EXPECT_EQ(promtool_complaints(text), "") << name.substr(0, 20);
+    EXPECT_LT(text.size(), 1u << 20) << name.substr(0, 20);
+  }
+}
+
+TEST(Hostile, AHundredThousandNamesAreBounded) {
+  constexpr int kNames = 100000;
+  Snapshot snapshot = sample_snapshot();
+  RunFacts facts;
+  for (int i = 0; i < kNames; ++i) {
+    const std::string name = "name" + std::to_string(i);
+    facts[name] = name;
+    snapshot.health.errors[name] = 1;
+    snapshot.patterns.push_back(i % 2 == 0 ? name : "the same");
+    snapshot.heads[0].patterns.push_back({1, 1, 1, 1, 1, 1});
+    snapshot.circuits.push_back({});
+    snapshot.circuits.back().pattern = snapshot.patterns.back();
+    snapshot.events.push_back(snapshot.events.front());
+    snapshot.events.back().kind = name;
+    snapshot.ablations.push_back(snapshot.ablations.front());
+    snapshot.ablations.back().metric = name;
+  }
+  const std::string text = render_metrics(&snapshot, snapshot.health, facts);
+  EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 20000);
+}
+
+TEST(Hostile, CountersAreExact) {
+  for (const int64_t count : {(int64_t{1} << 31) - 1, int64_t{1} << 31, (int64_t{1} << 32) - 1,
+                              int64_t{1} << 32, (int64_t{1} << 53) - 1}) {
+    Snapshot snapshot = sample_snapshot(count);
+    snapshot.tokens = static_cast<double>(count);
+    Health health;
+    health.taps = static_cast<uint64_t>(count);
+    const std::string text = render_metrics(&snapshot, health, {});
+    for (const char* metric : {"headscope_step ", "headscope_tokens ", "headscope_taps_total "}) {
+      EXPECT_NE(text.find("\n" + (metric + std::to_string(count)) + "\n"), std::string::npos)
+          << metric << count;
+    }
+  }
 }
 
 // promtool does not look for series that occur twice; Prometheus drops them.

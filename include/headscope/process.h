@@ -1,0 +1,35 @@
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <utility>
+
+namespace headscope {
+
+/// Keeps a callback known to fork(); see on_fork_child.
+class ForkRegistration {
+ public:
+  explicit ForkRegistration(std::function<void()> callback);
+  ~ForkRegistration();
+  ForkRegistration(const ForkRegistration&) = delete;
+  ForkRegistration& operator=(const ForkRegistration&) = delete;
+
+ private:
+  friend struct ForkRegistry;
+  const std::function<void()> callback_;
+  ForkRegistration* next_ = nullptr;
+};
+
+/// Runs `callback` in each child that fork() makes of this process, before fork() returns there,
+/// until the registration is destroyed. The child has one thread, and what other threads had locked
+/// stays locked: the callback may do only what is async-signal-safe (signal-safety(7)), and must
+/// not throw. Thread-safe; costs a fork one uncontended lock.
+[[nodiscard]] inline ForkRegistration on_fork_child(std::function<void()> callback) {
+  return ForkRegistration(std::move(callback));
+}
+
+/// While the lock is held, fork() in other threads waits, so that a child sees all of what is done
+/// meanwhile or nothing. For moments only; the holder must not fork and makes no registration.
+[[nodiscard]] std::unique_lock<std::mutex> hold_forks();
+
+}  // namespace headscope
