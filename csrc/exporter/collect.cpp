@@ -228,6 +228,9 @@ std::vector<prometheus::MetricFamily> HealthMetrics::Collect() const {
   add("headscope_nonfinite_readings_total", health_.nonfinite_readings);
   add("headscope_probes_total", health_.probes);
   add("headscope_measured_steps_total", health_.measured_steps);
+  add("headscope_deferred_total", health_.deferred);
+  builder.add("headscope_budget_ratio", {}, health_.budget_ratio);
+  builder.add("headscope_budget_used_ratio", {}, health_.budget_used_ratio);
   const auto add_phase = [&](std::string_view phase, double seconds) {
     builder.add("headscope_monitor_seconds_total", {phase}, seconds);
   };

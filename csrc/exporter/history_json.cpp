@@ -213,6 +213,9 @@ std::string to_json(const Health& health) {
                {"nonfinite_readings", health.nonfinite_readings},
                {"probes", health.probes},
                {"measured_steps", health.measured_steps},
+               {"deferred", health.deferred},
+               {"budget_ratio", json_of(health.budget_ratio)},
+               {"budget_used_ratio", json_of(health.budget_used_ratio)},
                {"tap_seconds", json_of(health.tap_seconds)},
                {"probe_seconds", json_of(health.probe_seconds)},
                {"ablation_seconds", json_of(health.ablation_seconds)},
@@ -231,6 +234,9 @@ Health health_from_json(const std::string& text) {
     health.nonfinite_readings = json.at("nonfinite_readings");
     health.probes = json.at("probes");
     health.measured_steps = json.at("measured_steps");
+    health.deferred = json.at("deferred");
+    health.budget_ratio = double_of(json.at("budget_ratio"));
+    health.budget_used_ratio = double_of(json.at("budget_used_ratio"));
     health.tap_seconds = double_of(json.at("tap_seconds"));
     health.probe_seconds = double_of(json.at("probe_seconds"));
     health.ablation_seconds = double_of(json.at("ablation_seconds"));

@@ -147,7 +147,7 @@ class ProgressLine : public Sink {
   bool write_events(const Snapshot& snapshot) {
     bool any = false;
     for (const Event& event : snapshot.events) {
-      if (event.head_level) continue;
+      if (event.head_level || event.kind == "deferred") continue;  // no circuit's
       terminal_.write((rewrite_ ? kClearLine : "") + event_line(event) + "\n");
       any = true;
     }

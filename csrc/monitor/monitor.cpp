@@ -143,10 +143,25 @@ Monitor::Monitor(Options options, std::vector<std::shared_ptr<Sink>> sinks,
     : impl_(
           std::make_unique<Impl>(std::move(options), std::move(sinks), std::move(health), mode_)) {}
 
-Monitor::~Monitor() { close(); }
+Monitor::~Monitor() {
+  // Destroying mutexes and threads that belong to another process would hang.
+  if (impl_->inherited()) {
+    static_cast<void>(impl_.release());
+    return;
+  }
+  close();
+}
+
+void Monitor::Impl::refuse_inherited() const {
+  if (!inherited()) return;
+  throw std::invalid_argument(
+      "headscope: this monitor belongs to the process that fork() copied; attach one of this "
+      "process's own");
+}
 
 void Monitor::set_probe(ProbeHost host, ProbeOptions options) {
   if (!host.forward) throw std::invalid_argument("headscope: set_probe needs a forward function");
+  impl_->refuse_inherited();
   ProbeOptions full = resolved(std::move(options));
   impl_->drain();
   const InductionBatch batch = induction_batch({.examples = full.examples,
@@ -170,11 +185,13 @@ void Monitor::set_probe(ProbeHost host, ProbeOptions options) {
 }
 
 StepScope Monitor::begin_step(const StepInfo& info) {
+  if (impl_->inherited()) return StepScope(nullptr);
   impl_->gate->guarded(Fault::kProbe, [&] { impl_->begin_step(info); });
   return StepScope(this);
 }
 
 void Monitor::end_step() {
+  if (impl_->inherited()) return;
   impl_->gate->guarded(Fault::kTap, [&] { impl_->end_step(); });
 }
 
@@ -188,6 +205,7 @@ std::vector<AblationReport> Monitor::verify() { return impl_->verify_formed(); }
 
 RunReport Monitor::report() {
   RunReport report;
+  if (impl_->inherited()) return report;
   impl_->worker.drain();
   impl_->analysis.report(report);
   report.layers = impl_->layer_count.load();
@@ -197,12 +215,13 @@ RunReport Monitor::report() {
 Health Monitor::health() const { return impl_->health->read(); }
 
 void Monitor::warn_once(const std::string& key, const std::string& line) noexcept {
-  impl_->gate->log(LogLevel::kWarning, line, key);
+  if (!impl_->inherited()) impl_->gate->log(LogLevel::kWarning, line, key);
 }
 
 std::string Monitor::url() const { return impl_->url; }
 
 StateDict Monitor::state_dict() {
+  impl_->refuse_inherited();
   impl_->worker.drain();
   const Scheduler::State& schedule = impl_->scheduler.state();
   std::vector<double> values = {
@@ -221,6 +240,7 @@ StateDict Monitor::state_dict() {
 }
 
 void Monitor::load_state_dict(const StateDict& state) {
+  impl_->refuse_inherited();
   impl_->worker.drain();
   // Everything is read before anything is changed: a state that is refused leaves the monitor as it
   // was.
@@ -257,7 +277,7 @@ void Monitor::load_state_dict(const StateDict& state) {
 }
 
 void Monitor::close(double timeout_seconds) {
-  if (impl_->closed) return;
+  if (impl_->closed || impl_->inherited()) return;
   impl_->worker.drain();
   impl_->gate->guarded(Fault::kAnalysis, [&] { impl_->analysis.flush(impl_->step); });
   impl_->set_mode(Mode::kIdle);

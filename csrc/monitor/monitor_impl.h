@@ -22,6 +22,7 @@
 #include "csrc/monitor/verification.h"
 #include "csrc/monitor/worker.h"
 #include "headscope/monitor.h"
+#include "headscope/process.h"
 
 namespace headscope {
 
@@ -35,6 +36,9 @@ struct Monitor::Impl {
   /// options: checked.
   Impl(Options options, std::vector<std::shared_ptr<Sink>> sinks,
        std::shared_ptr<HealthCounters> health, std::atomic<Mode>& mode);
+
+  /// Throws std::invalid_argument in a forked child.
+  void refuse_inherited() const;
 
   // --- steps (monitor_steps.cpp)
   void begin_step(const StepInfo& info);
@@ -87,6 +91,10 @@ struct Monitor::Impl {
   void verify_due(const CaptureInfo& info);
   std::vector<AblationReport> verify_formed();
 
+  /// True in a child that fork() made: its one thread has none of ours, and what they had locked
+  /// stays locked. Everything is inert there.
+  bool inherited() const { return in_child.load(std::memory_order_relaxed); }
+
   Options options;
   std::shared_ptr<HealthCounters> health;
   std::shared_ptr<FaultGate> gate;
@@ -95,6 +103,11 @@ struct Monitor::Impl {
   Scheduler scheduler;
   Budget budget;
   std::atomic<Mode>& mode;
+  std::atomic<bool> in_child{false};
+  ForkRegistration forks = on_fork_child([this] {
+    in_child.store(true, std::memory_order_relaxed);
+    mode.store(Mode::kIdle, std::memory_order_relaxed);
+  });
   std::string url;
   bool closed = false;
 

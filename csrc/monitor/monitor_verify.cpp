@@ -79,7 +79,7 @@ void Monitor::Impl::verify_due(const CaptureInfo& info) {
 
 std::vector<AblationReport> Monitor::Impl::verify_formed() {
   std::vector<AblationReport> all;
-  if (!host || closed) return all;
+  if (!host || closed || inherited()) return all;
   drain();
   verifying.reset();
   CaptureInfo info = step;

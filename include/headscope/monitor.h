@@ -88,6 +88,7 @@ class StepScope {
 ///
 /// Threads: begin_step, StepScope, set_probe, verify, state_dict and load_state_dict belong to the
 /// training thread; observe may be called from any thread; report may be called from any thread.
+/// In a child that fork() makes the inherited monitor is inert; attach one of the child's own.
 /// After attach and set_probe nothing here throws: faults are caught, counted in Health::errors,
 /// logged once a kind, and that measurement pauses for a while and comes back.
 class Monitor {

@@ -174,6 +174,7 @@ at::Tensor ZeroEdit::measure(const SeenCall& call) {
 }
 
 std::vector<AttentionSite> Monitor::attach_zero_edit(int64_t layers) {
+  impl_->refuse_inherited();
   if (impl_->closed) refuse("the monitor is closed");
   if (layers < 0) refuse("layers must not be negative, got " + std::to_string(layers));
   if (!impl_->host || !impl_->plan) refuse("call set_probe first: its forward shows the layers");
@@ -185,6 +186,8 @@ std::vector<AttentionSite> Monitor::attach_zero_edit(int64_t layers) {
   return sites;
 }
 
-void Monitor::detach_zero_edit() { impl_->calls.reset(); }
+void Monitor::detach_zero_edit() {
+  if (!impl_->inherited()) impl_->calls.reset();
+}
 
 }  // namespace headscope

@@ -133,11 +133,10 @@ TEST(BudgetedRun, TrainingIsTheSameBitsWhateverTheBudget) {
 }
 
 TEST(BudgetedRun, WhatCannotBeAShareIsRefused) {
-  TinyModel model(1);
   for (const double budget : {-0.1, 1.5, kNaN}) {
     Options options;
     options.schedule.budget = budget;
-    EXPECT_THROW(Attached(model, options), std::invalid_argument) << budget;
+    EXPECT_THROW(Monitor(options, {}), std::invalid_argument) << budget;
   }
 }
 

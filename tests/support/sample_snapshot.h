@@ -131,6 +131,9 @@ inline Health sample_health() {
   health.nonfinite_readings = 6;
   health.probes = 40;
   health.measured_steps = 150;
+  health.deferred = 12;
+  health.budget_ratio = 0.01;
+  health.budget_used_ratio = 0.75;
   health.tap_seconds = 1.25;
   health.probe_seconds = 2.5;
   health.ablation_seconds = 0.75;

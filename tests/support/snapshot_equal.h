@@ -139,6 +139,9 @@ inline void expect_same(const Health& got, const Health& want, const std::string
   HEADSCOPE_SAME(nonfinite_readings);
   HEADSCOPE_SAME(probes);
   HEADSCOPE_SAME(measured_steps);
+  HEADSCOPE_SAME(deferred);
+  HEADSCOPE_SAME(budget_ratio);
+  HEADSCOPE_SAME(budget_used_ratio);
   HEADSCOPE_SAME(tap_seconds);
   HEADSCOPE_SAME(probe_seconds);
   HEADSCOPE_SAME(ablation_seconds);

@@ -87,6 +87,7 @@ json health_json(const Health& health) {
           {"nonfinite_readings", health.nonfinite_readings},
           {"probes", health.probes},
           {"measured_steps", health.measured_steps},
+          {"deferred", health.deferred},
           {"tap_seconds", health.tap_seconds},
           {"probe_seconds", health.probe_seconds},
           {"ablation_seconds", health.ablation_seconds},
