@@ -41,6 +41,10 @@ bool SpecialisationTracker::specialising(HeadId head) const {
   return found != heads_.end() && found->second.specialising;
 }
 
+void SpecialisationTracker::forget(const std::function<bool(const HeadId&)>& which) {
+  std::erase_if(heads_, [&](const auto& entry) { return which(entry.first); });
+}
+
 std::string SpecialisationTracker::save() const {
   json heads = json::array();
   for (const auto& [id, state] : heads_)

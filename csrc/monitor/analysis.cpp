@@ -145,6 +145,7 @@ void Analysis::take_probe(const Capture& capture, const CaptureInfo& info) {
                  options_.seed + static_cast<uint64_t>(probe_number), snapshot.heads);
 
   const std::scoped_lock lock(mutex_);
+  forget_reshaped(capture);
   for (size_t i = 0; i < snapshot.heads.size(); ++i) {
     HeadReading& reading = snapshot.heads[i];
     Trajectory& trajectory = trajectories_.try_emplace(reading.id, options_.integral).first->second;
@@ -181,6 +182,26 @@ void Analysis::take_probe(const Capture& capture, const CaptureInfo& info) {
   health_->probes.fetch_add(1, std::memory_order_relaxed);
   health_->measured_steps.fetch_add(1, std::memory_order_relaxed);
   finish(std::move(snapshot));
+}
+
+void Analysis::forget_reshaped(const Capture& capture) {
+  for (const auto& [layer, own] : capture.layers) {
+    if (own.spectrum.empty()) continue;
+    const LayerShape now{own.spectrum.gram.size(0), own.spectrum.gram.size(1)};
+    const LayerShape before = shapes_.try_emplace(layer, now).first->second;
+    if (now == before) continue;
+    shapes_[layer] = now;
+    gate_->log(
+        LogLevel::kWarning,
+        c10::str("layer ", layer, " now has ", now.heads, " heads of ", now.width, " where it had ",
+                 before.heads, " of ", before.width, ": the integrals of its heads begin anew"),
+        "reshaped " + std::to_string(layer));
+    const auto in_layer = [id = static_cast<int32_t>(layer)](const HeadId& head) {
+      return head.layer == id;
+    };
+    std::erase_if(trajectories_, [&](const auto& entry) { return in_layer(entry.first); });
+    specialisation_.forget(in_layer);
+  }
 }
 
 std::vector<NullsWanted> Analysis::nulls_wanted(int64_t probe_number) const {
@@ -325,6 +346,7 @@ std::string Analysis::save() const {
   state.integral_axis = to_string(options_.integral.axis);
   state.probe_definition = probe_definition_;
   state.probe_heads = probe_heads_;
+  state.shapes = shapes_;
   if (last_probe_) state.last_probe_heads = last_probe_->heads;
   return encode(state);
 }
@@ -355,6 +377,7 @@ void Analysis::load(const std::string& bytes) {
     for (const TrajectoryPoint& point : points) trajectory.add(point);
   }
   probe_heads_ = std::move(state.probe_heads);
+  shapes_ = std::move(state.shapes);
   events_ = std::move(state.events);
   pending_events_ = std::move(state.pending_events);
   ablations_ = std::move(state.ablations);

@@ -12,6 +12,7 @@
 #include "csrc/monitor/health.h"
 #include "csrc/monitor/readings.h"
 #include "csrc/monitor/sink_thread.h"
+#include "csrc/monitor/state_codec.h"
 #include "headscope/circuits.h"
 #include "headscope/monitor.h"
 #include "headscope/trajectory.h"
@@ -74,6 +75,9 @@ class Analysis {
   /// ones come last.
   std::vector<HeadReading> in_tracker_order(const std::vector<HeadReading>& heads,
                                             std::vector<PatternNulls>& nulls);
+  /// Heads of a layer whose number or width has changed begin anew: figures of the two shapes are
+  /// not comparable.
+  void forget_reshaped(const Capture& capture);
   void finish(Snapshot snapshot);
   void remember(const std::vector<Event>& events);
 
@@ -90,8 +94,9 @@ class Analysis {
   SpecialisationTracker specialisation_;
   std::vector<HeadId> probe_heads_;  // the tracker's order
   std::map<HeadId, Trajectory> trajectories_;
-  std::vector<Event> events_;          // of the whole run
-  std::vector<Event> pending_events_;  // for the next snapshot
+  std::map<int64_t, LayerShape> shapes_;  // of the layers' outputs, as of the last probe
+  std::vector<Event> events_;             // of the whole run
+  std::vector<Event> pending_events_;     // for the next snapshot
   std::vector<AblationReport> ablations_;
   std::vector<AblationReport> pending_ablations_;
   std::shared_ptr<const Snapshot> last_probe_, last_train_;

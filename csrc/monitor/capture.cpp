@@ -123,17 +123,18 @@ size_t plan_for(Capture& capture, size_t micro, int64_t layer, const at::Tensor&
                 const AttentionCall& call, const at::Tensor& ids, std::span<const Pattern> patterns,
                 int64_t sampled, uint64_t seed) {
   const int64_t batch = q.size(0), tokens = q.size(2);
-  if (micro >= capture.plans_of.size()) {
-    capture.plans_of.push_back({capture.plans.size()});
+  if (micro >= capture.micro_batches.size()) {
+    capture.micro_batches.push_back({tokens, {capture.plans.size()}});
     capture.plans.push_back(plan_train(batch, tokens, ids, patterns, sampled, seed, call));
     capture.context = tokens;
     return capture.plans.size() - 1;
   }
-  std::vector<size_t>& known = capture.plans_of[micro];
+  const int64_t others = capture.micro_batches[micro].tokens;
+  std::vector<size_t>& known = capture.micro_batches[micro].plans;
   const at::Tensor rows = capture.plans[known.front()].rows;
-  TORCH_CHECK(rows.size(0) == batch && capture.context == tokens, "layer ", layer,
-              " saw [B, T] = [", batch, ", ", tokens, "] where another layer saw [", rows.size(0),
-              ", ", capture.context, "] in the same micro-batch");
+  TORCH_CHECK(rows.size(0) == batch && others == tokens, "layer ", layer, " saw [B, T] = [", batch,
+              ", ", tokens, "] where another layer saw [", rows.size(0), ", ", others,
+              "] in the same micro-batch");
   at::Tensor own = rows;  // but for queries that are padding in this layer alone
   if (call.keep) own = rows.masked_fill(call.keep->gather(1, rows.clamp_min(0)).logical_not(), -1);
   const at::Tensor seen = seen_keys(own, tokens, call);

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "csrc/probe/probe_plan.h"
@@ -36,8 +38,9 @@ struct LayerCapture {
   std::vector<at::Tensor> seen;          ///< probe only: keys seen in each chunk (seen_keys)
   at::Tensor sinks;                      ///< probe only: [Hq] f64 sink logits; undefined: none
   std::optional<AttentionRows> repeat;   ///< probe only: the repeated block
-  int64_t calls = 0;                     ///< forwards seen in the current pass
-  bool attention_trusted = true;         ///< false: the self-check failed
+  std::map<std::thread::id, size_t>
+      calls;                      ///< train only: forwards seen, by the thread they ran on
+  bool attention_trusted = true;  ///< false: the self-check failed
   std::string dtype;
 };
 
@@ -45,9 +48,14 @@ struct LayerCapture {
 struct Capture {
   std::map<int64_t, LayerCapture> layers;
   std::vector<TrainPlan> plans;  ///< train only
-  /// Train only: the plans of each micro-batch. All have the sampled rows of the first; there is
-  /// another for each set of layers whose rows see other keys.
-  std::vector<std::vector<size_t>> plans_of;
+  /// Train only: one micro-batch, the n-th forward of one thread. All of its plans have the sampled
+  /// rows of the first; there is another for each set of layers whose rows see other keys.
+  struct MicroBatch {
+    int64_t tokens = 0;
+    std::vector<size_t> plans;
+  };
+  std::vector<MicroBatch> micro_batches;
+  std::map<std::pair<std::thread::id, size_t>, size_t> micro_of;  ///< (thread, n) -> micro-batch
   int64_t context = 0;
   double repeat_gap = kNaN;  ///< probe only
 };

@@ -77,6 +77,9 @@ struct Monitor::Impl {
   /// False for calls that no measurement wants: a recompute in a backward, an evaluation under
   /// InferenceMode, another thread's during a pass. Counts what it skips.
   bool wants_call(Mode now);
+  /// True for a forward after the last micro-batch that this thread has told: an evaluation within
+  /// the step. Called under tap_mutex.
+  bool beyond_told(int64_t layer);
   /// Gives the capture in progress up.
   void refuse_capture(const std::string& why);
 
@@ -125,7 +128,8 @@ struct Monitor::Impl {
   double charged_cpu = 0;               // seconds of the analysis thread that the budget knows of
   int64_t deferred_since = -1;          // step at which the probe now put off was due
   CaptureInfo step;                     // of the step in progress
-  std::vector<at::Tensor> ids;          // told micro-batches of the step in progress
+  // Micro-batches told of the step in progress, by the thread that told them.
+  std::map<std::thread::id, std::vector<at::Tensor>> ids;
   std::set<int64_t> known_layers;
   std::atomic<int64_t> layer_count{0};         // of known_layers, for report() from any thread
   std::atomic<std::thread::id> pass_thread{};  // the thread that runs a probe or ablation pass

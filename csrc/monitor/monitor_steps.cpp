@@ -78,7 +78,10 @@ void Monitor::Impl::begin_step(const StepInfo& info) {
   const int64_t previous_probe = scheduler.state().last_probe_step;
   step = {info.step.value_or(next_step), info.tokens_seen, wall_clock(), kNaN, previous_probe};
   next_step = step.step + 1;
-  ids.clear();
+  {
+    const std::scoped_lock lock(tap_mutex);
+    ids.clear();
+  }
   if (!options.measure || closed) return;
   const Due due = within_budget(step, host && scheduler.probe_due(step.step, step.tokens),
                                 scheduler.train_due(step.step));
@@ -118,7 +121,7 @@ void Monitor::Impl::micro_batch(const at::Tensor& told) {
     at::Tensor copy = told.to(at::kCPU, at::kLong).clone();
     {
       const std::scoped_lock lock(tap_mutex);
-      ids.push_back(std::move(copy));
+      ids[std::this_thread::get_id()].push_back(std::move(copy));
     }
     if (calls) calls->forward_begins();
   });

@@ -25,10 +25,10 @@ uint64_t mixed(uint64_t seed, int64_t step, int64_t micro) {
 }
 
 /// The ids told for a micro-batch; undefined when none were told or they do not fit.
-at::Tensor fitting_ids(const std::vector<at::Tensor>& ids, size_t micro, const at::Tensor& q,
+at::Tensor fitting_ids(const std::vector<at::Tensor>& ids, size_t ordinal, const at::Tensor& q,
                        FaultGate& gate) {
-  if (micro >= ids.size()) return {};
-  const at::Tensor& told = ids[micro];
+  if (ordinal >= ids.size()) return {};
+  const at::Tensor& told = ids[ordinal];
   if (told.dim() == 2 && told.size(0) == q.size(0) && told.size(1) == q.size(2)) return told;
   gate.log(LogLevel::kWarning,
            c10::str("micro_batch was told ids ", told.sizes(), " but attention runs on [B, T] = [",
@@ -93,6 +93,10 @@ at::Tensor Monitor::Impl::observe(int64_t layer, const at::Tensor& q, const at::
     health->taps_skipped.fetch_add(1, std::memory_order_relaxed);
     return z;
   }
+  if (now == Mode::kTrain && beyond_told(layer)) {
+    health->taps_skipped.fetch_add(1, std::memory_order_relaxed);
+    return z;
+  }
   const bool taken = gate->guarded(now == Mode::kTrain ? Fault::kTap : Fault::kProbe, [&] {
     const QuietScope quiet;
     check_attention_call(layer, q, k, v, z, call);
@@ -107,23 +111,32 @@ at::Tensor Monitor::Impl::observe(int64_t layer, const at::Tensor& q, const at::
   return z;
 }
 
+bool Monitor::Impl::beyond_told(int64_t layer) {
+  const std::thread::id thread = std::this_thread::get_id();
+  const auto told = ids.find(thread);
+  return told != ids.end() && capture->layers[layer].calls[thread] >= told->second.size();
+}
+
 void Monitor::Impl::capture_train(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                                   const at::Tensor& v, const at::Tensor& z,
                                   const AttentionCall& call) {
   LayerCapture& own = capture->layers[layer];
-  const auto micro = static_cast<size_t>(own.calls);
+  const std::thread::id thread = std::this_thread::get_id();
+  const size_t ordinal = own.calls[thread]++;
   if (q.numel() == 0 || z.numel() == 0) return;  // an empty batch or no heads: nothing to measure
   own.dtype = c10::toString(z.scalar_type());
   capture_spectrum(own.spectrum, z, call.keep);
-  const size_t chosen = plan_for(*capture, micro, layer, q, call, fitting_ids(ids, micro, q, *gate),
-                                 analysis.patterns(), options.sampled_rows,
-                                 mixed(options.seed, step.step, static_cast<int64_t>(micro)));
+  const size_t micro =
+      capture->micro_of.try_emplace({thread, ordinal}, capture->micro_of.size()).first->second;
+  const size_t chosen =
+      plan_for(*capture, micro, layer, q, call, fitting_ids(ids[thread], ordinal, q, *gate),
+               analysis.patterns(), options.sampled_rows,
+               mixed(options.seed, step.step, static_cast<int64_t>(micro)));
   const TrainPlan& own_plan = capture->plans[chosen];
   own.plan_of.push_back(chosen);
   own.attention.push_back(attention_mass(q, k, own_plan.rows, own_plan.targets, own_plan.offsets,
                                          own_plan.groups, call));
-  if (micro == 0) self_check(layer, q, k, v, z, call, own_plan.rows, own);
-  ++own.calls;
+  if (own.attention.size() == 1) self_check(layer, q, k, v, z, call, own_plan.rows, own);
 }
 
 void Monitor::Impl::capture_probe(int64_t layer, const at::Tensor& q, const at::Tensor& k,

@@ -20,6 +20,11 @@ void from_json(const json& in, HeadId& id) {
   id = {in.at(0).get<int32_t>(), in.at(1).get<int32_t>()};
 }
 
+void to_json(json& out, const LayerShape& shape) { out = json::array({shape.heads, shape.width}); }
+void from_json(const json& in, LayerShape& shape) {
+  shape = {in.at(0).get<int64_t>(), in.at(1).get<int64_t>()};
+}
+
 void to_json(json& out, const TrajectoryPoint& point) {
   out = json::array({point.step, point.tokens, point.participation_ratio});
 }
@@ -90,6 +95,7 @@ std::string encode(const AnalysisState& state) {
                     {"integral_axis", state.integral_axis},
                     {"probe_definition", state.probe_definition},
                     {"probe_heads", state.probe_heads},
+                    {"shapes", state.shapes},
                     {"trajectories", trajectories},
                     {"tracker", binary(state.tracker)},
                     {"specialisation", binary(state.specialisation)},
@@ -119,6 +125,7 @@ AnalysisState decode(const std::string& bytes) {
     in.at("integral_axis").get_to(state.integral_axis);
     in.at("probe_definition").get_to(state.probe_definition);
     in.at("probe_heads").get_to(state.probe_heads);
+    in.at("shapes").get_to(state.shapes);
     for (const json& entry : in.at("trajectories")) {
       state.trajectories[entry.at("id").get<HeadId>()] =
           entry.at("points").get<std::vector<TrajectoryPoint>>();

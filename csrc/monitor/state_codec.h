@@ -10,6 +10,12 @@
 
 namespace headscope {
 
+/// Heads of a layer and the width of each.
+struct LayerShape {
+  int64_t heads = 0, width = 0;
+  bool operator==(const LayerShape&) const = default;
+};
+
 /// What the analysis must know to go on as if never interrupted.
 struct AnalysisState {
   int64_t segment = 0;
@@ -17,6 +23,7 @@ struct AnalysisState {
   std::string probe_definition;
   std::vector<HeadId> probe_heads;  ///< the tracker's order
   std::map<HeadId, std::vector<TrajectoryPoint>> trajectories;
+  std::map<int64_t, LayerShape> shapes;
   std::string tracker;         ///< CircuitTracker::save(), empty without a probe
   std::string specialisation;  ///< SpecialisationTracker::save()
   std::vector<Event> events, pending_events;

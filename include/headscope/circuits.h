@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -149,6 +150,8 @@ class SpecialisationTracker {
   bool update(HeadId head, double participation_ratio, double null_participation_ratio,
               double max_pr);
   bool specialising(HeadId head) const;
+  /// Heads for which `which` is true begin anew.
+  void forget(const std::function<bool(const HeadId&)>& which);
   /// As CircuitTracker's.
   std::string save() const;
   void load(const std::string& bytes);

@@ -72,8 +72,10 @@ class StepScope {
   StepScope(StepScope&& other) noexcept;
   StepScope& operator=(StepScope&&) = delete;
   ~StepScope();
-  /// Tells the token ids [B, T] of the forward that follows; needed for induction and
-  /// duplicate-token on training text.
+  /// Tells the token ids [B, T] of the forward that follows on this thread; needed for induction
+  /// and duplicate-token on training text. Tell every micro-batch of a step or none: once some are
+  /// told, forwards beyond them are taken for evaluations and left out. Any thread that runs
+  /// forwards.
   void micro_batch(const at::Tensor& ids);
   /// The step's loss, for the record.
   void loss(double value);

@@ -25,6 +25,7 @@ enum class Mode {
   kRecompute,
   kAutocast,
   kInferenceBetween,
+  kEvaluationBetween,
   kTwoModels,
   kTwoTrainers,
   kTwoThreads
@@ -205,8 +206,9 @@ void one_step(Trainer& trainer, Mode mode, int64_t step, Bits& bits) {
     const at::Tensor tokens = tiny_batch(step * micro_batches + micro);
     if (scope) scope->micro_batch(tokens);
     bits.losses.push_back(backward_of(trainer.model, tokens));
-    if (mode == Mode::kInferenceBetween) {
-      const c10::InferenceMode inference;
+    if (mode == Mode::kInferenceBetween || mode == Mode::kEvaluationBetween) {
+      const c10::InferenceMode inference(mode == Mode::kInferenceBetween);
+      const at::NoGradGuard no_grad;
       trainer.model.eval();
       bits.losses.push_back(trainer.model.forward(tokens).sum().item<double>());
       trainer.model.train();
@@ -293,9 +295,9 @@ TEST_P(NeverDisturb, SameBitsAndEveryLayerSeen) {
 
 std::string name_of(const ::testing::TestParamInfo<std::tuple<Way, Mode>>& info) {
   static constexpr const char* kWays[] = {"Explicit", "Sdpa", "TorchNnModule", "Wrapper"};
-  static constexpr const char* kModes[] = {"Plain",       "Accumulation",     "Recompute",
-                                           "Autocast",    "InferenceBetween", "TwoModels",
-                                           "TwoTrainers", "TwoThreads"};
+  static constexpr const char* kModes[] = {"Plain",     "Accumulation",     "Recompute",
+                                           "Autocast",  "InferenceBetween", "EvaluationBetween",
+                                           "TwoModels", "TwoTrainers",      "TwoThreads"};
   return std::string(kWays[static_cast<size_t>(std::get<0>(info.param))]) + "_" +
          kModes[static_cast<size_t>(std::get<1>(info.param))];
 }
@@ -304,7 +306,8 @@ INSTANTIATE_TEST_SUITE_P(
     All, NeverDisturb,
     ::testing::Combine(::testing::Values(Way::kExplicit, Way::kSdpa, Way::kModule, Way::kWrapper),
                        ::testing::Values(Mode::kPlain, Mode::kAccumulation, Mode::kRecompute,
-                                         Mode::kAutocast, Mode::kInferenceBetween, Mode::kTwoModels,
+                                         Mode::kAutocast, Mode::kInferenceBetween,
+                                         Mode::kEvaluationBetween, Mode::kTwoModels,
                                          Mode::kTwoTrainers, Mode::kTwoThreads)),
     name_of);
 

@@ -42,10 +42,11 @@ class TinyModel : public torch::nn::Module {
   }
 
   Monitor* monitor = nullptr;
-  double scale = 0;                  ///< 0: the default
-  double told_scale = 0;             ///< what the tap is told; 0: nothing
-  std::function<void()> on_forward;  ///< a fault to inject
-  int64_t silent_layer = -1;         ///< does not call its tap
+  double scale = 0;                         ///< 0: the default
+  double told_scale = 0;                    ///< what the tap is told; 0: nothing
+  std::function<void()> on_forward;         ///< a fault to inject
+  std::function<void(bool inside)> on_tap;  ///< called before and after each tap
+  int64_t silent_layer = -1;                ///< does not call its tap
   at::Tensor calls;
 
  private:
@@ -65,7 +66,9 @@ class TinyModel : public torch::nn::Module {
       AttentionCall call;
       if (told_scale > 0) call.scale = told_scale;
       call.dropout = is_training() ? dropout : 0.0;
+      if (on_tap) on_tap(true);
       z = monitor->observe(layer, q, k, v, z, call);
+      if (on_tap) on_tap(false);
     }
     return at::linear(z.transpose(1, 2).reshape(x.sizes()), outputs_[static_cast<size_t>(layer)]);
   }
