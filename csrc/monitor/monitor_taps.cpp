@@ -128,9 +128,11 @@ void Monitor::Impl::capture_train(int64_t layer, const at::Tensor& q, const at::
   capture_spectrum(own.spectrum, z, call.keep);
   const size_t micro =
       capture->micro_of.try_emplace({thread, ordinal}, capture->micro_of.size()).first->second;
+  const auto told = ids.find(thread);
+  const at::Tensor own_ids =
+      told == ids.end() ? at::Tensor() : fitting_ids(told->second, ordinal, q, *gate);
   const size_t chosen =
-      plan_for(*capture, micro, layer, q, call, fitting_ids(ids[thread], ordinal, q, *gate),
-               analysis.patterns(), options.sampled_rows,
+      plan_for(*capture, micro, layer, q, call, own_ids, analysis.patterns(), options.sampled_rows,
                mixed(options.seed, step.step, static_cast<int64_t>(micro)));
   const TrainPlan& own_plan = capture->plans[chosen];
   own.plan_of.push_back(chosen);

@@ -1,6 +1,7 @@
 // Faults injected at the edge between monitor and host: training goes on with the same bits, the
 // fault is counted by kind and logged once, and the measurement comes back when the fault goes.
 
+#include <ATen/Parallel.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <gmock/gmock.h>
@@ -59,7 +60,10 @@ struct AllocatorScope {
     static auto* own = new FailingAllocator();  // tensors outlive every test
     return *own;
   }
-  AllocatorScope() { c10::SetCPUAllocator(&allocator(), 200); }
+  AllocatorScope() {
+    at::set_num_threads(1);  // an operator's helper threads are the training's
+    c10::SetCPUAllocator(&allocator(), 200);
+  }
   ~AllocatorScope() { c10::SetCPUAllocator(allocator().real, 200); }
 };
 
@@ -190,6 +194,7 @@ int status_of_child(const std::function<int()>& work) {
   const pid_t child = fork();
   if (child == 0) {
     alarm(60);
+    at::set_num_threads(1);  // OpenMP's threads are not in the child
     _exit(work());
   }
   int status = 0;
@@ -368,8 +373,7 @@ int64_t resident_bytes() {
 // 10^4 steps: what a step leaves behind would show. A probe leaves a point of the trajectory a
 // head.
 TEST(Injected, MemoryIsFlatOverTenThousandSteps) {
-  if (testing::kSanitized)
-    GTEST_SKIP() << "the sanitizer keeps what was freed";
+  if (testing::kSanitized) GTEST_SKIP() << "the sanitizer keeps what was freed";
   TinyModel model(1);
   Options options;
   options.schedule = {.train_every = 5, .longest_probe_gap = 100, .budget = 0};
