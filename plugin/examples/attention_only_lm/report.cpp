@@ -159,7 +159,7 @@ void append_ablations(std::string& text, const RunReport& run) {
 /// How to go on from here.
 std::string resumption(const DemoOptions& options, const DemoOutcome& outcome) {
   if (!outcome.resumable)
-    return outcome.training.interrupted ? "There is no checkpoint to resume from.\n" : "";
+    return outcome.training.interrupted ? "No checkpoint holds these steps.\n" : "";
   if (outcome.training.interrupted) return "To go on: " + options.resume_command + "\n";
   return "To go on beyond: the same command with --run-dir " + options.run_dir +
          ", --resume and more --steps\n";
