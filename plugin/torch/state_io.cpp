@@ -1,7 +1,9 @@
 #include "headscope/state_io.h"
 
 #include <ATen/core/Dict.h>
+#include <caffe2/serialize/inline_container.h>
 #include <fcntl.h>
+#include <torch/csrc/jit/serialization/pickler.h>
 #include <torch/serialize.h>
 #include <unistd.h>
 
@@ -73,10 +75,40 @@ std::vector<char> read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+/// The end record of a zip archive; torch's reader is content with a part of it.
+bool ends_as_archive(const std::vector<char>& bytes) {
+  constexpr size_t kEndRecord = 22;
+  return bytes.size() >= kEndRecord &&
+         std::string_view(bytes.data() + bytes.size() - kEndRecord, 4) == "PK\5\6";
+}
+
 c10::Dict<std::string, at::Tensor> to_dict(const StateDict& state) {
   c10::Dict<std::string, at::Tensor> dict;
   for (const auto& [name, tensor] : state) dict.insert(name, tensor);
   return dict;
+}
+
+/// What torch::pickle_save writes, but for its type tags, which weights_only refuses.
+std::string pickled(const c10::IValue& value) {
+  std::string file, pickle;
+  caffe2::serialize::PyTorchStreamWriter writer([&file](const void* data, size_t size) {
+    file.append(static_cast<const char*>(data), size);
+    return size;
+  });
+  torch::jit::Pickler pickler(
+      [&pickle](const char* data, size_t size) { pickle.append(data, size); }, nullptr, nullptr,
+      nullptr, nullptr, /*tag_aggregates=*/false);
+  pickler.protocol();
+  pickler.pushIValue(value);
+  pickler.stop();
+  size_t number = 0;
+  for (const at::Tensor& tensor : pickler.tensorData()) {
+    const auto data = torch::jit::getWriteableTensorData(tensor);
+    writer.writeRecord("data/" + std::to_string(number++), data.data(), data.sizeInBytes());
+  }
+  writer.writeRecord("data.pkl", pickle.data(), pickle.size());
+  writer.writeEndOfFile();
+  return file;
 }
 
 /// Throws std::runtime_error saying what the value is instead.
@@ -107,8 +139,7 @@ void replace_file(const std::string& path, std::string_view bytes) {
 }
 
 void save_state(const StateDict& state, const std::string& path) {
-  const std::vector<char> bytes = torch::pickle_save(to_dict(state));
-  replace_file(path, {bytes.data(), bytes.size()});
+  replace_file(path, pickled(to_dict(state)));
 }
 
 StateDict load_state(const std::string& path) {
@@ -117,12 +148,13 @@ StateDict load_state(const std::string& path) {
     throw std::runtime_error("headscope: " + path + " is no monitor state: " + cause);
   };
   if (bytes.empty()) refuse("the file is empty");
+  if (!ends_as_archive(bytes)) refuse("the file is cut short or of another kind");
   try {
     return from_value(torch::pickle_load(bytes));
   } catch (const c10::Error& error) {
     // Torch's words for a broken file span many lines; the first says what is wrong.
     const std::string words = error.what_without_backtrace();
-    refuse("the file is cut short or of another kind (" + words.substr(0, words.find('\n')) + ")");
+    refuse("the file is broken or of another kind (" + words.substr(0, words.find('\n')) + ")");
   } catch (const std::exception& error) {
     refuse(error.what());
   }

@@ -150,8 +150,10 @@ TEST(StateFile, CutShortAnywhereIsRefused) {
     write_text(path, whole.substr(0, part * whole.size() / 40));
     EXPECT_THAT(refusal_of(path), HasSubstr(path)) << part << " fortieths";
   }
-  write_text(path, whole.substr(0, whole.size() - 1));
-  EXPECT_THAT(refusal_of(path), HasSubstr(path));
+  for (const size_t missing : {1, 2, 3, 21, 22, 23}) {
+    write_text(path, whole.substr(0, whole.size() - missing));
+    EXPECT_THAT(refusal_of(path), HasSubstr(path)) << missing << " bytes";
+  }
 }
 
 TEST(StateFile, AFullDiskLeavesTheOneBeforeWhole) {
