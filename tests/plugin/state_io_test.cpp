@@ -21,14 +21,17 @@ using ::testing::HasSubstr;
 using testing::TemporaryDirectory;
 
 /// The state of a monitor that has measured, with an empty tensor and a NaN in it.
-StateDict lived_state() {
-  testing::TinyModel model(2);
-  testing::Attached attached(model);
-  testing::tiny_training(model, attached.monitor.get(), 0, 12);
-  StateDict state = attached.monitor->state_dict();
-  state["nothing"] = at::empty({0}, at::kByte);
-  state["not a number"] = at::tensor({kNaN, -0.0}, at::kDouble);
-  return state;
+const StateDict& lived_state() {
+  static const StateDict lived = [] {
+    testing::TinyModel model(2);
+    testing::Attached attached(model);
+    testing::tiny_training(model, attached.monitor.get(), 0, 12);
+    StateDict state = attached.monitor->state_dict();
+    state["nothing"] = at::empty({0}, at::kByte);
+    state["not a number"] = at::tensor({kNaN, -0.0}, at::kDouble);
+    return state;
+  }();
+  return lived;
 }
 
 std::string bytes_of(const at::Tensor& tensor) {
