@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <filesystem>
@@ -162,11 +163,17 @@ class History : public Sink {
     waiting_.pop_front();
   }
 
+  /// A snapshot of events alone belongs to the end of its step, whose readings it does not replace.
+  static int64_t first_superseded(const Snapshot& snapshot) {
+    const int64_t measured = snapshot.heads.empty() ? snapshot.step + 1 : snapshot.step;
+    return snapshot.segment_start < 0 ? measured : std::min(measured, snapshot.segment_start);
+  }
+
   Stretch write_stretch(Database& database, const Snapshot& snapshot) const {
     if (stretch_ && stretch_->segment == snapshot.segment) {
       Stretch same = *stretch_;
-      if (snapshot.step < same.supersedes_from) {
-        same.supersedes_from = snapshot.step;
+      if (const int64_t from = first_superseded(snapshot); from < same.supersedes_from) {
+        same.supersedes_from = from;
         database.prepare("UPDATE stretch SET supersedes_from = ? WHERE id = ?")
             .bind(1, same.supersedes_from)
             .bind(2, same.id)
@@ -176,7 +183,7 @@ class History : public Sink {
     }
     // Segment 0 is a run from the start: in a used directory it continues nothing that lies there.
     const bool new_run = !stretch_ && had_run_ && snapshot.segment == 0;
-    Stretch next{0, snapshot.segment, new_run ? kFromTheStart : snapshot.step};
+    Stretch next{0, snapshot.segment, new_run ? kFromTheStart : first_superseded(snapshot)};
     database.prepare("INSERT INTO stretch (segment, supersedes_from) VALUES (?, ?)")
         .bind(1, next.segment)
         .bind(2, next.supersedes_from)

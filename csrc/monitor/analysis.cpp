@@ -60,6 +60,7 @@ Snapshot Analysis::begin_snapshot(const CaptureInfo& info, Source source,
   snapshot.wall_time = info.wall_time;
   snapshot.loss = info.loss;
   snapshot.segment = segment_;
+  snapshot.segment_start = segment_start_;
   snapshot.source = source;
   snapshot.context = capture.context;
   snapshot.probe_interval = info.previous_probe_step < 0 ? 0 : info.step - info.previous_probe_step;
@@ -351,7 +352,7 @@ std::string Analysis::save() const {
   return encode(state);
 }
 
-void Analysis::load(const std::string& bytes) {
+void Analysis::load(const std::string& bytes, int64_t next_step) {
   AnalysisState state = decode(bytes);
   const std::scoped_lock lock(mutex_);
   if (state.integral_axis != to_string(options_.integral.axis)) {
@@ -399,6 +400,7 @@ void Analysis::load(const std::string& bytes) {
     last_probe_ = std::make_shared<const Snapshot>(std::move(snapshot));
   }
   segment_ = state.segment + 1;
+  segment_start_ = next_step;
 }
 
 }  // namespace headscope

@@ -61,8 +61,8 @@ class Analysis {
   void flush(const CaptureInfo& info);
 
   std::string save() const;
-  /// Throws std::runtime_error naming the difference. The next segment begins.
-  void load(const std::string& bytes);
+  /// Throws std::runtime_error naming the difference. The next segment begins, at `next_step`.
+  void load(const std::string& bytes, int64_t next_step);
 
  private:
   Snapshot begin_snapshot(const CaptureInfo& info, Source source, const Capture& capture) const;
@@ -101,6 +101,7 @@ class Analysis {
   std::vector<AblationReport> pending_ablations_;
   std::shared_ptr<const Snapshot> last_probe_, last_train_;
   int64_t segment_ = 0;
+  int64_t segment_start_ = -1;
 };
 
 /// Seconds since the Unix epoch.

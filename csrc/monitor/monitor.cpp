@@ -17,6 +17,8 @@ void log_to_stderr(LogLevel, const std::string& line) {
   std::fprintf(stderr, "[headscope] %s\n", line.c_str());
 }
 
+constexpr double kSinkSeconds = 5;  // that state_dict gives the sinks
+
 double monotonic_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -223,6 +225,11 @@ std::string Monitor::url() const { return impl_->url; }
 StateDict Monitor::state_dict() {
   impl_->refuse_inherited();
   impl_->worker.drain();
+  // What this state takes for told must outlive a kill right after: no resumed run tells it again.
+  if (!impl_->closed) {
+    impl_->gate->guarded(Fault::kAnalysis, [&] { impl_->analysis.flush(impl_->step); });
+    impl_->sinks.flush(kSinkSeconds);
+  }
   const Scheduler::State& schedule = impl_->scheduler.state();
   std::vector<double> values = {
       static_cast<double>(impl_->next_step), static_cast<double>(schedule.last_probe_step),
@@ -256,7 +263,7 @@ void Monitor::load_state_dict(const StateDict& state) {
   if (!verification.empty()) verifying = decode_verification(verification);
   Budget restored(impl_->options.schedule.budget, impl_->options.clock);
   restored.restore(budget);
-  impl_->analysis.load(analysis);
+  impl_->analysis.load(analysis, static_cast<int64_t>(schedule[0]));
   impl_->budget = std::move(restored);
   impl_->verifying = std::move(verifying);
   impl_->next_step = static_cast<int64_t>(schedule[0]);

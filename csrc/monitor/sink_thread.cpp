@@ -18,6 +18,7 @@ struct SinkThread::Shared {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::shared_ptr<const Snapshot>> queue;
+  uint64_t delivered = 0;
   bool stopping = false;
   bool finished = false;
 
@@ -41,6 +42,8 @@ struct SinkThread::Shared {
       deliver(snapshot);
       lock.lock();
       queue.pop_front();
+      ++delivered;
+      if (queue.empty()) changed.notify_all();
     }
     lock.unlock();
     for (const auto& sink : sinks) gate->guarded(Fault::kSink, [&] { sink->close(); });
@@ -91,19 +94,38 @@ void SinkThread::publish(Snapshot snapshot) {
       "dropped");
 }
 
+void SinkThread::queue_carried() {
+  if (carried_events_.empty() && carried_ablations_.empty()) return;
+  Snapshot last = last_;
+  last.heads.clear();
+  last.events = std::exchange(carried_events_, {});
+  last.ablations = std::exchange(carried_ablations_, {});
+  shared_->queue.push_back(std::make_shared<const Snapshot>(std::move(last)));
+}
+
+void SinkThread::flush(double timeout_seconds) {
+  if (!thread_.joinable()) return;
+  std::unique_lock lock(shared_->mutex);
+  if (hung_at_ == shared_->delivered + 1) return;
+  queue_carried();
+  shared_->changed.notify_all();
+  const bool taken = shared_->changed.wait_for(lock, std::chrono::duration<double>(timeout_seconds),
+                                               [this] { return shared_->queue.empty(); });
+  hung_at_ = taken ? 0 : shared_->delivered + 1;
+  lock.unlock();
+  if (!taken)
+    shared_->gate->log(LogLevel::kWarning,
+                       "a sink lags behind the saved state: a run that is killed now may miss "
+                       "readings of before it",
+                       "lagging");
+}
+
 void SinkThread::close(double timeout_seconds) {
   if (!thread_.joinable()) return;
   bool finished = false;
   {
     std::unique_lock lock(shared_->mutex);
-    if (!carried_events_.empty() || !carried_ablations_.empty()) {
-      // One beyond the bound: events are never lost to a slow sink, only readings are.
-      Snapshot last = last_;
-      last.heads.clear();
-      last.events = std::move(carried_events_);
-      last.ablations = std::move(carried_ablations_);
-      shared_->queue.push_back(std::make_shared<const Snapshot>(std::move(last)));
-    }
+    queue_carried();
     shared_->stopping = true;
     shared_->changed.notify_all();
     finished = shared_->changed.wait_for(lock, std::chrono::duration<double>(timeout_seconds),

@@ -25,13 +25,20 @@ class SinkThread {
   SinkThread& operator=(const SinkThread&) = delete;
 
   void publish(Snapshot snapshot);
+  /// Waits until the sinks have taken what was published, at most `timeout_seconds`; not at all
+  /// while they hang where they hung the last time.
+  void flush(double timeout_seconds);
   /// Gives the sinks up to `timeout_seconds` to take what is queued and closes them. A sink that
   /// hangs is left behind with its thread. Idempotent.
   void close(double timeout_seconds);
 
  private:
   struct Shared;
+  /// One beyond the bound: events are never lost to a slow sink, only readings are. With the lock
+  /// held.
+  void queue_carried();
   std::shared_ptr<Shared> shared_;
+  uint64_t hung_at_ = 0;  ///< one more than were delivered when a flush gave up; 0: none did
   std::vector<Event> carried_events_;
   std::vector<AblationReport> carried_ablations_;
   Snapshot last_;  ///< the last dropped one, without its heads: what carried events travel with at

@@ -156,7 +156,8 @@ class Monitor {
   /// Where /metrics is served, "" when nowhere.
   std::string url() const;
 
-  /// Complete resumable state; waits for earlier measurements.
+  /// Complete resumable state; waits for earlier measurements and until the sinks have them, at
+  /// most 5 s (a sink that hangs is waited for once): a run killed later loses nothing before it.
   StateDict state_dict();
   /// Throws std::runtime_error naming the difference when the state is of another configuration.
   void load_state_dict(const StateDict& state);

@@ -159,11 +159,13 @@ struct Health {
 
 /// Everything known at one measured step. Immutable once published.
 struct Snapshot {
-  int64_t step = 0;         ///< optimizer steps done before this measurement
-  double tokens = kNaN;     ///< tokens seen before this measurement
-  double wall_time = kNaN;  ///< seconds since the Unix epoch
-  double loss = kNaN;       ///< as told by StepScope::loss, NaN if never
-  int64_t segment = 0;      ///< counts resumptions; replayed steps supersede earlier segments
+  int64_t step = 0;            ///< optimizer steps done before this measurement
+  double tokens = kNaN;        ///< tokens seen before this measurement
+  double wall_time = kNaN;     ///< seconds since the Unix epoch
+  double loss = kNaN;          ///< as told by StepScope::loss, NaN if never
+  int64_t segment = 0;         ///< counts resumptions; replayed steps supersede earlier segments
+  int64_t segment_start = -1;  ///< step at which the segment resumed; -1: the run's own start. Not
+                               ///< kept by the history beyond what it supersedes
   Source source = Source::kTrain;
   int64_t context = 0;         ///< T of the batch
   int64_t probe_interval = 0;  ///< steps since the previous probe (0: first)

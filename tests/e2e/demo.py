@@ -1,13 +1,44 @@
 """Runs the demo trainer for the end-to-end tests."""
 
+import contextlib
 import json
 import os
 import pathlib
+import sqlite3
 import subprocess
 import tempfile
+import time
 import urllib.request
 
 BIN = pathlib.Path(os.environ["HEADSCOPE_BIN"])
+
+
+def last_step(run_dir):
+    """The last step of the run history, or None while there is none."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{run_dir}/history.sqlite?mode=ro", uri=True)) as database:
+            return database.execute("SELECT max(step) FROM snapshot").fetchone()[0]
+    except sqlite3.Error:
+        return None
+
+
+def history_command(run_dir):
+    return subprocess.run([BIN / "headscope", "history", run_dir, "--json", "--source", "all"], capture_output=True,
+                          text=True)
+
+
+def history(run_dir):
+    """What `headscope history` says of a run, without wall times."""
+    answer = history_command(run_dir)
+    if answer.returncode != 0:
+        raise AssertionError(answer.stderr)
+    return without_times(json.loads(answer.stdout))
+
+
+def without_times(value):
+    if isinstance(value, dict):
+        return {key: without_times(part) for key, part in value.items() if key != "wall_time"}
+    return [without_times(part) for part in value] if isinstance(value, list) else value
 
 
 class Demo:
@@ -46,6 +77,19 @@ class Demo:
                 return answer.read().decode()
         except OSError:
             return None
+
+    def wait_for_step(self, step, timeout=120):
+        """Waits until the history holds a reading of `step` or later."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if (last_step(self.run_dir) or 0) >= step:
+                return
+            time.sleep(0.01)
+        raise AssertionError(f"step {step} was not seen: {self.output()[-2000:]}")
+
+    def kill(self):
+        self.process.kill()
+        return self.process.wait()
 
     def close(self):
         if self.process.poll() is None:

@@ -153,6 +153,25 @@ TEST(History, ResumingWithinAProcessSupersedesToo) {
   EXPECT_EQ(steps_of(directory.path()), "10/0 20/1 30/1");
 }
 
+// Where a budget shifts the schedule, a resumed run may measure other steps than the one that died.
+TEST(History, ASegmentSupersedesFromItsStart) {
+  const TemporaryDirectory directory;
+  write(directory.path(), {at(10), at(20), at(25), at(30)});
+  Snapshot resumed = at(27, 1);
+  resumed.segment_start = 20;
+  write(directory.path(), {resumed});
+  EXPECT_EQ(steps_of(directory.path()), "10/0 27/1");
+}
+
+TEST(History, EventsAloneReplaceNoReadingOfTheirStep) {
+  const TemporaryDirectory directory;
+  write(directory.path(), {at(10), at(20), at(30)});
+  Snapshot verdict = at(20, 1);
+  verdict.heads.clear();
+  write(directory.path(), {verdict});
+  EXPECT_EQ(steps_of(directory.path()), "10/0 20/0 20/1");
+}
+
 TEST(History, EveryLaterResumptionWins) {
   const TemporaryDirectory directory;
   write(directory.path(), {at(10), at(20), at(30)});

@@ -36,6 +36,7 @@ TORCH_HEADERS = (
     "include/headscope/measure.h",
     "include/headscope/monitor.h",
     "include/headscope/probe_batch.h",
+    "include/headscope/state_io.h",
     "include/headscope/wrappers.h",
 )
 TORCH_INCLUDE = re.compile(r"^(ATen|c10|torch|caffe2)/")

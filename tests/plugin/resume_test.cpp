@@ -1,8 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <bit>
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 
 #include "tests/support/tiny_model.h"
 
@@ -146,6 +149,70 @@ TEST(Resume, VerifyingRightAfterLoadingIsDatedByTheSavedStep) {
     EXPECT_EQ(snapshot->step, 39);
     EXPECT_TRUE(snapshot->heads.empty()) << "no reading belongs to a verification";
   }
+}
+
+/// A sink that is slower than the run.
+class SlowSink : public testing::RecordingSink {
+ public:
+  void publish(const std::shared_ptr<const Snapshot>& snapshot) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    RecordingSink::publish(snapshot);
+    ++published;
+  }
+  std::atomic<size_t> published{0};
+};
+
+// A kill right after the save loses nothing that came before it: no resumed run would tell it
+// again.
+TEST(Resume, WhatTheStateIsPastTheSinksHave) {
+  TinyModel model(2);
+  const auto slow = std::make_shared<SlowSink>();
+  Options options = lively();
+  options.schedule.budget = 0;
+  options.log = [](LogLevel, const std::string&) {};
+  Monitor monitor(options, {slow});
+  monitor.set_probe(
+      model, [&model](const at::Tensor& tokens) { return model.forward(tokens); },
+      testing::tiny_probe());
+  model.monitor = &monitor;
+  tiny_training(model, &monitor, 0, 30);
+  monitor.state_dict();
+  const size_t at_the_save = slow->published;
+  EXPECT_GT(at_the_save, 5u);
+  monitor.close();
+  EXPECT_EQ(slow->snapshots.size(), at_the_save);
+}
+
+TEST(Resume, AVerdictBeforeTheSaveIsToldOnce) {
+  TinyModel model(2);
+  Attached first(model, lively(), false);
+  set_lively_probe(first, model);
+  tiny_training(model, first.monitor.get(), 0, 40);
+  ASSERT_FALSE(first.monitor->verify().empty());
+  const StateDict state = first.monitor->state_dict();
+  first.monitor->close();
+  Attached second(model, lively(), false);
+  set_lively_probe(second, model);
+  second.monitor->load_state_dict(state);
+  tiny_training(model, second.monitor.get(), 40, 44);
+  second.monitor->close();
+  size_t told = 0;
+  for (const auto& sink : {first.sink, second.sink})
+    for (const auto& snapshot : sink->snapshots) told += snapshot->ablations.size();
+  EXPECT_EQ(told, second.monitor->report().ablations.size());
+}
+
+TEST(Resume, SnapshotsSayWhereTheirSegmentBegan) {
+  TinyModel model(1);
+  Attached first(model);
+  tiny_training(model, first.monitor.get(), 0, 7);
+  Attached second(model);
+  second.monitor->load_state_dict(first.monitor->state_dict());
+  tiny_training(model, second.monitor.get(), 7, 12);
+  first.monitor->close();
+  second.monitor->close();
+  EXPECT_EQ(first.sink->snapshots.back()->segment_start, -1);
+  EXPECT_EQ(second.sink->snapshots.back()->segment_start, 7);
 }
 
 TEST(Resume, AnotherProbeIsRefusedByName) {

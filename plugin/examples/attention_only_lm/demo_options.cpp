@@ -5,7 +5,9 @@
 #include <cmath>
 #include <ctime>
 #include <iostream>
+#include <span>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
 
 namespace headscope::demo {
@@ -42,6 +44,9 @@ void check(const DemoOptions& options) {
     refuse("--repeat-share " + std::to_string(options.repeat_share) + " is not a share",
            "give a number from 0 to 1");
   at_least("--threads", options.threads, 1);
+  at_least("--checkpoint-every", options.checkpoint_every, 0);
+  if (options.resume && options.run_dir.empty())
+    refuse("--resume does not say which run", "give its --run-dir");
   if (!(options.budget >= 0 && options.budget <= 1))
     refuse("--budget " + std::to_string(options.budget) + " is not a share",
            "give a number from 0 (no bound) to 1");
@@ -73,6 +78,26 @@ std::string new_run_dir() {
   char name[64];
   std::strftime(name, sizeof name, "runs/attention_only_lm-%Y%m%d-%H%M%S", &local);
   return name;
+}
+
+std::string shell_word(const std::string& word) {
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("-_./:=+,@%").find(c) != std::string_view::npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
+/// run_dir: of a run that was given none; empty: the arguments name it.
+std::string resume_command(std::span<const char* const> arguments, const std::string& run_dir) {
+  std::string command;
+  for (const std::string word : arguments)
+    if (word != "--resume") command += shell_word(word) + " ";
+  if (!run_dir.empty()) command += "--run-dir " + shell_word(run_dir) + " ";
+  return command + "--resume";
 }
 
 }  // namespace
@@ -116,6 +141,13 @@ std::optional<DemoOptions> parse_options(int argc, const char* const* argv, int&
       ->capture_default_str();
   app.add_option("--run-dir", options.run_dir,
                  "Where the run history goes (default: a new folder under runs/)");
+  app.add_option("--checkpoint-every", options.checkpoint_every,
+                 "Steps between checkpoints, written to checkpoint.pt in the run directory; "
+                 "another one is written at the end and on Ctrl-C or SIGTERM; 0: none")
+      ->capture_default_str();
+  app.add_flag("--resume", options.resume,
+               "Go on from the checkpoint in --run-dir, bit for bit; --steps may be larger, the "
+               "options that define the run must be the same");
   app.add_option("--summary", options.summary, "Write what the run came to into this JSON file");
   app.add_flag("--quiet", options.quiet, "No progress and no closing report");
   app.add_option("--inject-nan-at", options.inject_nan_at,
@@ -135,7 +167,10 @@ std::optional<DemoOptions> parse_options(int argc, const char* const* argv, int&
     exit_code = 2;
     return std::nullopt;
   }
-  if (options.run_dir.empty()) options.run_dir = new_run_dir();
+  const bool unnamed = options.run_dir.empty();
+  if (unnamed) options.run_dir = new_run_dir();
+  options.resume_command =
+      resume_command({argv, static_cast<size_t>(argc)}, unnamed ? options.run_dir : "");
   return options;
 }
 

@@ -19,14 +19,17 @@ struct DemoOptions {
   uint64_t seed = 0;
   double learning_rate = 5e-3;
   double repeat_share = 0.5;
-  double budget = 0;  ///< share of wall time that measuring may take; 0: a fixed schedule
+  double budget = 0;   ///< share of wall time that measuring may take; 0: a fixed schedule
   int threads = 0;     ///< 0: two, or one on a single core
   std::string corpus;  ///< empty: the text that comes with the example
   MonitorMode monitor = MonitorMode::kOn;
   std::string host = "127.0.0.1";
   int port = 9464;
-  std::string run_dir;  ///< empty: a new folder under runs/
-  std::string summary;  ///< empty: no JSON
+  std::string run_dir;             ///< empty: a new folder under runs/
+  std::string summary;             ///< empty: no JSON
+  int64_t checkpoint_every = 200;  ///< steps; 0: never
+  bool resume = false;             ///< go on from the run directory's checkpoint
+  std::string resume_command;      ///< the command line that would resume this run
   bool quiet = false;
   int64_t inject_nan_at = -1;  ///< test hook: a weight becomes NaN before this step
   bool omit_bias = false;      ///< test hook: the tap is not told of the position bias

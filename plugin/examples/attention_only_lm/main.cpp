@@ -7,10 +7,13 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 
 #include "headscope/monitor.h"
+#include "plugin/examples/attention_only_lm/checkpoint.h"
 #include "plugin/examples/attention_only_lm/demo_options.h"
 #include "plugin/examples/attention_only_lm/model.h"
 #include "plugin/examples/attention_only_lm/report.h"
@@ -38,7 +41,7 @@ void install_signal_handlers() {
 /// few hundred steps.
 int64_t probe_gap(int64_t steps) { return std::max<int64_t>(1, std::min<int64_t>(25, steps / 40)); }
 
-std::shared_ptr<Monitor> attach_monitor(const DemoOptions& options) {
+std::shared_ptr<Monitor> attach_monitor(const DemoOptions& options, int64_t probe_gap) {
   Options attach;
   attach.run_dir = options.run_dir;
   attach.host = options.host;
@@ -46,14 +49,28 @@ std::shared_ptr<Monitor> attach_monitor(const DemoOptions& options) {
   attach.progress = !options.quiet;
   attach.total_steps = options.steps;
   attach.measure = options.monitor == MonitorMode::kOn;
-  attach.schedule.longest_probe_gap = probe_gap(options.steps);
+  attach.schedule.longest_probe_gap = probe_gap;
   attach.schedule.budget = options.budget;
   return Monitor::attach(std::move(attach));
 }
 
 int run(const DemoOptions& options) {
   at::set_num_threads(options.threads);
-  const Corpus corpus = make_corpus(read_text(options.corpus), options.corpus, options.context);
+  const std::string text = read_text(options.corpus);
+  const Corpus corpus = make_corpus(text, options.corpus, options.context);
+  CheckpointFacts facts{definition_of(options, text), probe_gap(options.steps), options.threads};
+  std::optional<Checkpoint> resumed;
+  if (options.resume) {
+    resumed.emplace(options, facts.definition);
+    facts.probe_gap = resumed->facts().probe_gap;
+    if (resumed->facts().threads != options.threads)
+      std::fprintf(stderr,
+                   "attention_only_lm: the run so far had --threads %d; with another number losses "
+                   "may differ in their last bits\n",
+                   resumed->facts().threads);
+  } else {
+    move_checkpoint_aside(options.run_dir);
+  }
   AttentionOnlyLm model({.vocab_size = corpus.tokenizer.vocab_size(),
                          .layers = options.layers,
                          .heads = options.heads,
@@ -62,21 +79,32 @@ int run(const DemoOptions& options) {
                         options.seed);
   std::shared_ptr<Monitor> monitor;
   if (options.monitor != MonitorMode::kOff) {
-    monitor = attach_monitor(options);
+    monitor = attach_monitor(options, facts.probe_gap);
     set_demo_probe(*monitor, model, corpus);
     model.watch(monitor.get(), !options.omit_bias);
   }
   install_signal_handlers();
 
   DemoOutcome outcome;
-  outcome.training = train(model, corpus, options, monitor.get(), stop_requested);
+  Trained trained = train(model, corpus, options, facts, resumed ? &*resumed : nullptr,
+                          monitor.get(), stop_requested);
+  outcome.training = std::move(trained.result);
   if (monitor) {
     // The share of the training loop: the closing verification comes after it.
-    outcome.monitor_seconds = monitor_seconds(monitor->health());
+    outcome.monitor_seconds = outcome.training.monitor_seconds;
     if (!outcome.training.interrupted) monitor->verify();
     outcome.run = monitor->report();
     monitor->close();
   }
+  if (!trained.checkpoint.empty()) {
+    try {
+      write_checkpoint(options.run_dir, trained.checkpoint);
+    } catch (const std::runtime_error& error) {
+      std::fprintf(stderr, "attention_only_lm: no checkpoint: %s\n", error.what());
+    }
+  }
+  outcome.resumable =
+      options.checkpoint_every > 0 && std::filesystem::exists(checkpoint_path(options.run_dir));
   if (!options.quiet) std::fputs(closing_report(options, outcome).c_str(), stdout);
   if (!options.summary.empty()) write_summary(options, outcome);
   return 0;

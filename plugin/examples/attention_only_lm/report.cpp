@@ -31,14 +31,22 @@ bool contains(const std::vector<HeadId>& heads, const HeadId& id) {
   return std::find(heads.begin(), heads.end(), id) != heads.end();
 }
 
-/// Wall time of the pattern-level event that took the circuit into `kind` at `step`, seconds since
-/// the start of training.
+/// Seconds of training at a moment of wall time; pauses before a resumption do not count.
+double training_seconds_at(const TrainingResult& training, double wall_time) {
+  double seconds = kNaN;
+  for (const Leg& leg : training.legs)
+    if (std::isnan(seconds) || leg.start_time <= wall_time)
+      seconds = leg.seconds_before + wall_time - leg.start_time;
+  return seconds;
+}
+
+/// Seconds of training until the pattern-level event that took the circuit into `kind` at `step`.
 double seconds_at(const DemoOutcome& outcome, const std::string& pattern, std::string_view kind,
                   int64_t step) {
   double seconds = kNaN;
   for (const Event& event : outcome.run.events)
     if (!event.head_level && event.pattern == pattern && event.kind == kind && event.step >= step) {
-      seconds = event.wall_time - outcome.training.start_time;
+      seconds = training_seconds_at(outcome.training, event.wall_time);
       break;
     }
   return seconds;
@@ -148,6 +156,15 @@ void append_ablations(std::string& text, const RunReport& run) {
   }
 }
 
+/// How to go on from here.
+std::string resumption(const DemoOptions& options, const DemoOutcome& outcome) {
+  if (!outcome.resumable)
+    return outcome.training.interrupted ? "No checkpoint holds these steps.\n" : "";
+  if (outcome.training.interrupted) return "To go on: " + options.resume_command + "\n";
+  return "To go on beyond: the same command with --run-dir " + options.run_dir +
+         ", --resume and more --steps\n";
+}
+
 }  // namespace
 
 double monitor_seconds(const Health& health) {
@@ -160,23 +177,26 @@ std::string closing_report(const DemoOptions& options, const DemoOutcome& outcom
   append(text, "\n%s after %lld steps, %s: loss %.3f, validation %.3f\n",
          training.interrupted ? "Interrupted" : "Done", static_cast<long long>(training.steps),
          clock_text(training.seconds).c_str(), training.final_loss, training.validation_loss);
+  for (size_t leg = 1; leg < training.legs.size(); ++leg)
+    append(text, "Resumed at step %lld\n", static_cast<long long>(training.legs[leg].first_step));
   append(text,
          "Second half of repeated rows: random tokens %.2f nats, %.0f %% right; held-out text %.2f "
          "nats, %.0f %% right\n",
          training.repeated_random.loss, 100 * training.repeated_random.accuracy,
          training.repeated_text.loss, 100 * training.repeated_text.accuracy);
-  if (options.monitor != MonitorMode::kOn) return text;
+  if (options.monitor != MonitorMode::kOn) return text + resumption(options, outcome);
   append_circuits(text, outcome);
   append_ablations(text, outcome.run);
-  append(text, "\nMonitor: %llu probes, %.1f s of the training thread (%.1f %% of the run)\n",
-         static_cast<unsigned long long>(outcome.run.health.probes), outcome.monitor_seconds,
+  append(text, "\nMonitor: %llu probes%s, %.1f s of the training thread (%.1f %% of the run)\n",
+         static_cast<unsigned long long>(outcome.run.health.probes),
+         training.legs.size() > 1 ? " since it was resumed" : "", outcome.monitor_seconds,
          100 * outcome.monitor_seconds / training.seconds);
   for (const auto& [kind, count] : outcome.run.health.errors)
     if (count > 0)
       append(text, "  errors of kind %s: %llu\n", kind.c_str(),
              static_cast<unsigned long long>(count));
   append(text, "Run history: %s\n", options.run_dir.c_str());
-  return text;
+  return text + resumption(options, outcome);
 }
 
 }  // namespace headscope::demo

@@ -13,6 +13,7 @@ struct DemoOutcome {
   TrainingResult training;
   RunReport run;
   double monitor_seconds = 0;  ///< wall time of the training thread inside the monitor
+  bool resumable = false;      ///< the run directory holds a checkpoint
 };
 
 /// Seconds the training thread spent in the monitor: taps, probes, ablations and waiting.

@@ -119,6 +119,9 @@ json summary_json(const DemoOptions& options, const DemoOutcome& outcome) {
   json ablations = json::array();
   for (const AblationReport& report : outcome.run.ablations)
     ablations.push_back(ablation_json(report));
+  json resumed_at = json::array();
+  for (size_t leg = 1; leg < training.legs.size(); ++leg)
+    resumed_at.push_back(training.legs[leg].first_step);
   return {
       {"circuits", circuits},
       {"ablations", ablations},
@@ -129,6 +132,8 @@ json summary_json(const DemoOptions& options, const DemoOutcome& outcome) {
       {"loss_hash", hexadecimal(training.loss_hash)},
       {"steps", training.steps},
       {"interrupted", training.interrupted},
+      {"resumed_at", resumed_at},
+      {"resumable", outcome.resumable},
       {"seconds", number(training.seconds)},
       {"step_seconds", number(training.step_seconds)},
       {"monitor_seconds", number(outcome.monitor_seconds)},

@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "plugin/examples/attention_only_lm/report.h"
 #include "plugin/examples/text/loss_hash.h"
 
 namespace headscope::demo {
@@ -98,6 +99,8 @@ class Trainer {
     return value;
   }
 
+  torch::optim::Optimizer& optimizer() { return optimizer_; }
+
  private:
   void set_learning_rate(int64_t index) {
     const double warm = std::min(1.0, static_cast<double>(index + 1) / kWarmUpSteps);
@@ -110,6 +113,15 @@ class Trainer {
   torch::optim::AdamW optimizer_;
 };
 
+/// A checkpoint that cannot be written costs the run nothing but the checkpoint.
+void save_on_the_way(const std::string& run_dir, const std::string& bytes) {
+  try {
+    write_checkpoint(run_dir, bytes);
+  } catch (const std::runtime_error& error) {
+    std::fprintf(stderr, "attention_only_lm: no checkpoint: %s\n", error.what());
+  }
+}
+
 void inject_nan(AttentionOnlyLm& model) {
   const at::NoGradGuard no_grad;
   model.parameters().front().view({-1})[0].fill_(kNaN);
@@ -117,19 +129,34 @@ void inject_nan(AttentionOnlyLm& model) {
 
 }  // namespace
 
-TrainingResult train(AttentionOnlyLm& model, const Corpus& corpus, const DemoOptions& options,
-                     Monitor* monitor, const std::atomic<bool>& stop) {
-  TrainingResult result;
+Trained train(AttentionOnlyLm& model, const Corpus& corpus, const DemoOptions& options,
+              const CheckpointFacts& facts, Checkpoint* resumed, Monitor* monitor,
+              const std::atomic<bool>& stop) {
   BatchSource batches(corpus.train, options.batch, options.context, options.repeat_share,
                       options.seed);
   Evaluator evaluator(model, corpus, options.seed);
   Trainer trainer(model, options);
-  LossHash hash;
+  const RunParts parts{model, trainer.optimizer(), batches, monitor};
+  TrainingResult result;
+  result.loss_hash = LossHash().value();
+  if (resumed != nullptr) {
+    resumed->restore(parts);
+    result = resumed->progress();
+  }
+  LossHash hash(result.loss_hash);
+  const int64_t first_step = result.steps;
   const int64_t tokens_a_step = options.batch * options.context;
-
-  result.start_time = unix_time();
+  const double monitor_seconds_before = result.monitor_seconds;
+  result.legs.push_back({unix_time(), result.seconds, first_step});
   const Clock::time_point start = Clock::now();
-  for (int64_t step = 0; step < options.steps && !stop.load(); ++step) {
+  const auto take_stock = [&] {
+    result.loss_hash = hash.value();
+    result.seconds = result.legs.back().seconds_before + seconds_since(start);
+    if (monitor != nullptr)
+      result.monitor_seconds = monitor_seconds_before + monitor_seconds(monitor->health());
+  };
+
+  for (int64_t step = first_step; step < options.steps && !stop.load(); ++step) {
     if (step == options.inject_nan_at) inject_nan(model);
     std::optional<StepScope> scope;
     if (monitor != nullptr)
@@ -153,14 +180,22 @@ TrainingResult train(AttentionOnlyLm& model, const Corpus& corpus, const DemoOpt
                    repeated.loss, repeated.accuracy,
                    1e3 * result.step_seconds / static_cast<double>(result.steps));
     }
+    if (options.checkpoint_every > 0 && result.steps % options.checkpoint_every == 0 &&
+        result.steps < options.steps && !stop.load()) {
+      take_stock();
+      save_on_the_way(options.run_dir, checkpoint_bytes(facts, result, parts));
+    }
   }
-  result.seconds = seconds_since(start);
+  take_stock();
+  Trained trained;
+  if (options.checkpoint_every > 0 && result.steps > first_step)
+    trained.checkpoint = checkpoint_bytes(facts, result, parts);
   result.interrupted = result.steps < options.steps;
-  result.loss_hash = hash.value();
   result.validation_loss = evaluator.validation_loss();
   result.repeated_random = evaluator.repeated_random();
   result.repeated_text = evaluator.repeated_text();
-  return result;
+  trained.result = std::move(result);
+  return trained;
 }
 
 void set_demo_probe(Monitor& monitor, AttentionOnlyLm& model, const Corpus& corpus) {

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <locale>
+#include <sstream>
 #include <stdexcept>
 
 namespace headscope::demo {
@@ -74,6 +76,21 @@ at::Tensor BatchSource::next() {
     }
   }
   return rows;
+}
+
+std::string BatchSource::save() const {
+  std::ostringstream text;
+  text.imbue(std::locale::classic());
+  text << random_;
+  return text.str();
+}
+
+void BatchSource::restore(const std::string& saved) {
+  std::istringstream text(saved);
+  text.imbue(std::locale::classic());
+  std::mt19937_64 random;
+  if (!(text >> random)) throw std::runtime_error("BatchSource: this is no state of a generator");
+  random_ = random;
 }
 
 void tile_row(int64_t* row, int64_t length, int64_t period) {

@@ -39,6 +39,11 @@ class BatchSource {
   /// The next rows, [batch, context + 1] i64.
   at::Tensor next();
 
+  /// Where the source stands, as text; restore() goes on from there. Throws std::runtime_error on
+  /// other text.
+  std::string save() const;
+  void restore(const std::string& saved);
+
  private:
   const std::vector<int64_t>& tokens_;
   int64_t batch_;

@@ -46,6 +46,19 @@ TEST(DemoOptions, TakeAnIpv6Address) {
   EXPECT_EQ(options->port, 0);
 }
 
+TEST(DemoOptions, SayHowToResume) {
+  const auto options = parse({"--seed", "3", "--run-dir", "runs/my run"}).options;
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->resume_command, "attention_only_lm --seed 3 --run-dir 'runs/my run' --resume");
+  const auto again = parse({"--resume", "--run-dir", "it's"}).options;
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->resume_command, R"(attention_only_lm --run-dir 'it'\''s' --resume)");
+  const auto unnamed = parse({}).options;
+  ASSERT_TRUE(unnamed);
+  EXPECT_EQ(unnamed->resume_command,
+            "attention_only_lm --run-dir " + unnamed->run_dir + " --resume");
+}
+
 struct BadArgument {
   std::vector<const char*> arguments;
   const char* message;
@@ -72,6 +85,8 @@ INSTANTIATE_TEST_SUITE_P(
                     BadArgument{{"--repeat-share", "nan"}, "is not a share"},
                     BadArgument{{"--threads", "0"}, "--threads 0 is too small"},
                     BadArgument{{"--monitor", "maybe"}, "--monitor 'maybe'"},
+                    BadArgument{{"--checkpoint-every", "-1"}, "--checkpoint-every -1 is too small"},
+                    BadArgument{{"--resume"}, "--resume does not say which run"},
                     BadArgument{{"--listen", "9464"}, "HOST:PORT"},
                     BadArgument{{"--listen", "127.0.0.1:70000"}, "'70000' is not a port"},
                     BadArgument{{"--unknown"}, "--unknown"}));

@@ -52,6 +52,47 @@ TEST(SinkThread, DeliversInOrderAndFlushesOnClose) {
     EXPECT_EQ(f.sink->seen[static_cast<size_t>(step)]->step, step);
 }
 
+TEST(SinkThread, FlushWaitsForWhatWasPublished) {
+  Fixture f;
+  SinkThread thread({f.sink}, {}, 64, f.health, f.gate);
+  for (int64_t step = 0; step < 40; ++step) {
+    thread.publish(snapshot_at(step));
+    thread.flush(5);
+    const std::scoped_lock lock(f.sink->mutex);
+    ASSERT_EQ(f.sink->seen.size(), static_cast<size_t>(step) + 1);
+  }
+  EXPECT_TRUE(f.lines.empty());
+}
+
+TEST(SinkThread, FlushWaitsForAHangingSinkOnce) {
+  Fixture f;
+  std::promise<void> permit;
+  f.sink->gate = permit.get_future().share();
+  SinkThread thread({f.sink}, {}, 64, f.health, f.gate);
+  thread.publish(snapshot_at(0));
+  thread.flush(0.05);
+  const auto start = std::chrono::steady_clock::now();
+  thread.flush(60);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+  EXPECT_EQ(f.lines.size(), 1u);
+  permit.set_value();
+  thread.close(5);
+  EXPECT_EQ(f.sink->seen.size(), 1u);
+}
+
+TEST(SinkThread, FlushGivesTheEventsOfADroppedSnapshotToo) {
+  Fixture f;
+  std::promise<void> permit;
+  f.sink->gate = permit.get_future().share();
+  SinkThread thread({f.sink}, {}, 1, f.health, f.gate);
+  for (int64_t step = 0; step < 3; ++step) thread.publish(snapshot_at(step));
+  permit.set_value();
+  thread.flush(5);
+  size_t events = 0;
+  for (const auto& snapshot : f.sink->seen) events += snapshot->events.size();
+  EXPECT_EQ(events, 3u);
+}
+
 TEST(SinkThread, SlowSinkLosesSnapshotsButNoEvents) {
   Fixture f;
   std::promise<void> permit;
