@@ -67,7 +67,7 @@ int main(int argc, char** argv) {
                 instructions.c_str());
     nlohmann::json rows = nlohmann::json::array();
     bool below = false;
-    for (const auto measure : {kernel_rows, monitor_rows, unmeasured_rows}) {
+    for (const auto measure : {kernel_rows, monitor_rows, cost_rows, unmeasured_rows}) {
       for (const Row& row : measure()) {
         print(row);
         rows.push_back(row_json(row));

@@ -43,9 +43,6 @@ std::vector<Row> unmeasured_rows() {
   };
   return {
       row("8", "last-row attention, K beyond the last-level cache", "needs the streaming kernels"),
-      row("10", "monitored training step", "needs the training-overhead benchmark"),
-      row("12", "probe passes under the overhead budget",
-          "there is no budget yet: the schedule is fixed"),
       row("14", "/metrics at 1,024 heads under parallel scrapes", "needs the storm test"),
       row("15-19", "GPU rows", "no GPU kernels yet")};
 }

@@ -42,6 +42,7 @@ double thread_cpu_seconds();
 
 std::vector<Row> kernel_rows();
 std::vector<Row> monitor_rows();
+std::vector<Row> cost_rows();
 /// Rows that need what this build or machine does not have.
 std::vector<Row> unmeasured_rows();
 
