@@ -26,7 +26,7 @@ std::string this_copy() {
     file = std::filesystem::absolute(info.dli_fname, ignored).lexically_normal().string();
     if (file.empty()) file = info.dli_fname;
   }
-  return file + " (headscope " HEADSCOPE_VERSION ")";
+  return file + " (headscope " + version() + ")";
 }
 
 /// "registered at FILE:LINE" without words and line.

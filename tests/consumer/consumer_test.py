@@ -13,6 +13,8 @@ import time
 import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Of programs that run beside other tests.
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 # What libheadscope.so is made with and its users need nothing of.
 PRIVATE = re.compile(r"prometheus-cpp|civetweb|sqlite|nlohmann|headscope_options|headscope_circuits", re.IGNORECASE)
 
@@ -91,7 +93,7 @@ class Consumer:
         self.expect_trained(folder / "trainer")
 
     def expect_trained(self, program):
-        require("trained, measured and resumed" in run([program]).stdout, f"{program} trains")
+        require("trained, measured and resumed" in run([program], env=ONE_THREAD).stdout, f"{program} trains")
 
     def refusals(self):
         """A torch of another release, and none at all, are refused in words."""
@@ -119,7 +121,7 @@ class Consumer:
             (folder / name).write_text("\n".join(blocks))
         self.configure("howto/build", folder, f"-DCMAKE_PREFIX_PATH={self.prefix}", f"-DHEADSCOPE_TORCH_DIR={self.torch}")
         run(["cmake", "--build", folder / "build"])
-        program = subprocess.Popen([folder / "build" / "trainer"], cwd=folder)
+        program = subprocess.Popen([folder / "build" / "trainer"], cwd=folder, env=ONE_THREAD)
         scraped = ""
         while program.poll() is None:
             try:
@@ -131,7 +133,8 @@ class Consumer:
             time.sleep(0.05)
         require(program.wait() == 0, "the trainer of the how-to ends well")
         require("headscope_head_participation_ratio" in scraped, "its metrics can be scraped while it trains")
-        history = run([self.prefix / "bin/headscope", "history", folder / "runs/first"]).stdout
+        history = subprocess.run([self.prefix / "bin/headscope", "history", folder / "runs/first"],
+                                 capture_output=True, text=True, check=True).stdout
         require("induction" in history, "its history can be read")
 
 

@@ -42,19 +42,16 @@ struct OpenedLibrary {
   }
 };
 
-/// Copies a library to `to`; a `version` of five characters replaces its own in what it says of
-/// itself.
+/// Copies a library to `to`; a `version` of as many characters replaces its own.
 inline std::string copy_library(const std::string& from, const std::string& to,
-                                const std::string& version = "") {
+                                const std::string& version = HEADSCOPE_VERSION) {
   std::ifstream in(from, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(in), {}};
-  if (!version.empty()) {
-    const std::string own = "(headscope " HEADSCOPE_VERSION ")";
-    const size_t at = bytes.find(own);
-    if (at == bytes.npos || version.size() + 12 != own.size())
-      throw std::runtime_error("cannot change the version of " + from);
-    bytes.replace(at + 11, version.size(), version);
-  }
+  const std::string own(HEADSCOPE_VERSION, sizeof(HEADSCOPE_VERSION));  // with its final zero
+  if (version.size() + 1 != own.size() || bytes.find(own) == bytes.npos)
+    throw std::runtime_error("cannot change the version of " + from);
+  for (size_t at = 0; (at = bytes.find(own, at)) != bytes.npos; ++at)
+    bytes.replace(at, version.size(), version);
   std::ofstream(to, std::ios::binary) << bytes;
   return to;
 }
