@@ -1,9 +1,15 @@
 #include <ATen/ATen.h>
+#include <ATen/Version.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
+#include <torch/version.h>
+
+#include <stdexcept>
 
 #include "csrc/measure/checks.h"
 #include "csrc/measure/cpu/kernels.h"
+#include "csrc/measure/process_check.h"
+#include "csrc/measure/registration.h"
 #include "headscope/measure.h"
 
 namespace headscope {
@@ -102,9 +108,9 @@ at::Tensor eigenvalues_meta(const at::Tensor& matrices) {
                    matrices.options().dtype(at::kDouble));
 }
 
-}  // namespace
+// The operators as torch's dispatcher knows them.
 
-TORCH_LIBRARY(headscope, library) {
+void define(torch::Library& library) {
   library.def(
       "accumulate_gram_(Tensor(a!) gram, Tensor(b!) sum, Tensor(c!) count, Tensor z, Tensor shift, "
       "Tensor? keep=None) -> "
@@ -121,14 +127,14 @@ TORCH_LIBRARY(headscope, library) {
   library.def("symmetric_eigenvalues(Tensor matrices) -> Tensor");
 }
 
-TORCH_LIBRARY_IMPL(headscope, CPU, library) {
+void implement_cpu(torch::Library& library) {
   library.impl("accumulate_gram_", gram_cpu);
   library.impl("attention_mass", mass_cpu);
   library.impl("recompute_rows", rows_cpu);
   library.impl("symmetric_eigenvalues", eigenvalues_cpu);
 }
 
-TORCH_LIBRARY_IMPL(headscope, Meta, library) {
+void implement_meta(torch::Library& library) {
   library.impl("accumulate_gram_", gram_meta);
   library.impl("attention_mass", mass_meta);
   library.impl("recompute_rows", rows_meta);
@@ -136,14 +142,19 @@ TORCH_LIBRARY_IMPL(headscope, Meta, library) {
 }
 
 // Measurements are never differentiated: no autograd node, whatever the inputs require.
-TORCH_LIBRARY_IMPL(headscope, Autograd, library) {
+void pass_autograd(torch::Library& library) {
   for (const char* name :
        {"accumulate_gram_", "attention_mass", "recompute_rows", "symmetric_eigenvalues"}) {
     library.impl(name, torch::CppFunction::makeFallthrough());
   }
 }
 
-namespace {
+const measure::Registration registration(
+    "headscope::accumulate_gram_",
+    {{torch::Library::DEF, std::nullopt, define},
+     {torch::Library::IMPL, c10::DispatchKey::CPU, implement_cpu},
+     {torch::Library::IMPL, c10::DispatchKey::Meta, implement_meta},
+     {torch::Library::IMPL, c10::DispatchKey::Autograd, pass_autograd}});
 
 template <typename Signature>
 auto find_operator(const char* name) {
@@ -151,6 +162,13 @@ auto find_operator(const char* name) {
 }
 
 }  // namespace
+
+// Here, so that whoever asks brings the registration along, out of a static archive too.
+void measure::check_process() {
+  if (!registration.refusal().empty()) throw std::invalid_argument(registration.refusal());
+  const std::string mismatch = torch_mismatch(at::show_config(), TORCH_VERSION);
+  if (!mismatch.empty()) throw std::invalid_argument(mismatch);
+}
 
 void accumulate_gram_(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z,
                       const at::Tensor& shift, const OptionalTensor& keep) {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "csrc/measure/process_check.h"
 #include "csrc/monitor/monitor_impl.h"
 #include "csrc/monitor/state_codec.h"
 
@@ -26,6 +27,7 @@ double monotonic_seconds() {
 }  // namespace
 
 Options checked_options(Options options) {
+  measure::check_process();
   const auto refuse = [](const std::string& what) {
     throw std::invalid_argument("headscope options: " + what);
   };

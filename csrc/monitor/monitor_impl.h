@@ -26,8 +26,8 @@
 
 namespace headscope {
 
-/// Refuses options that cannot be meant (std::invalid_argument naming the value) and fills the
-/// default log.
+/// Refuses a process that this copy of headscope cannot work in and options that cannot be meant
+/// (std::invalid_argument naming the value), and fills the default log.
 Options checked_options(Options options);
 
 /// The training thread's half of a monitor: what is captured when, and the passes through the

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "headscope/export.h"
 #include "headscope/random_state.h"
 #include "headscope/snapshot.h"
 
@@ -33,15 +34,17 @@ struct ControlSets {
 /// known counts as farthest). Sets and their heads are in ascending order. A head without
 /// selectivity counts as not eligible. Empty when no layer has an unpicked head. Throws
 /// std::invalid_argument when a picked head is given twice or is not among `heads`.
-ControlSets draw_control_sets(std::span<const HeadId> picked, std::span<const HeadReading> heads,
-                              size_t pattern, const ControlOptions& options);
+HEADSCOPE_API ControlSets draw_control_sets(std::span<const HeadId> picked,
+                                            std::span<const HeadReading> heads, size_t pattern,
+                                            const ControlOptions& options);
 
 /// The reference's single matched-random draw, bit for bit (protocol section 6): for each layer in
 /// order of first appearance in `picked`, min(#picked, #eligible) of the unpicked heads, ascending.
 /// Layers come in that order. The reference's threshold sweep shares one generator over all its
 /// thresholds: pass the same `random` on.
-std::vector<HeadId> matched_random_reference(std::span<const HeadId> picked,
-                                             int64_t heads_per_layer, RandomState& random);
+HEADSCOPE_API std::vector<HeadId> matched_random_reference(std::span<const HeadId> picked,
+                                                           int64_t heads_per_layer,
+                                                           RandomState& random);
 
 /// Losses per example [examples], one vector a forward pass over the same examples.
 struct AblationLosses {
@@ -69,7 +72,7 @@ struct VerdictRule {
 /// end is below smallest_effect. Otherwise, without any control, with fewer than 8 examples (no
 /// bootstrap), or on non-finite losses: inconclusive. Throws std::invalid_argument when the
 /// vectors' lengths or the numbers of controls differ.
-void judge_ablation(const AblationLosses& losses, const ControlSets& controls,
-                    const VerdictRule& rule, AblationReport& report);
+HEADSCOPE_API void judge_ablation(const AblationLosses& losses, const ControlSets& controls,
+                                  const VerdictRule& rule, AblationReport& report);
 
 }  // namespace headscope

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "headscope/export.h"
 #include "headscope/null_test.h"
 #include "headscope/patterns.h"
 #include "headscope/snapshot.h"
@@ -22,7 +23,7 @@ namespace headscope {
 enum class Precursor { kMargin, kMass, kEither, kSelectivity };
 
 /// "margin", "mass", "either", "selectivity".
-const char* to_string(Precursor precursor);
+HEADSCOPE_API const char* to_string(Precursor precursor);
 
 /// The rules by which states change (docs/math.md section 6). Every event names them.
 struct CircuitRules {
@@ -44,7 +45,7 @@ struct CircuitRules {
   /// The paper's screens (its previous-token circuit also asks for the best class: see
   /// best_pattern): emerging at 2x, formed at 50x / 100x / 30x whatever T, first probe counts, no
   /// mass floor, no hysteresis, no null test. name: "reference".
-  static CircuitRules reference();
+  HEADSCOPE_API static CircuitRules reference();
 };
 
 /// The two null tests of one pattern at one probe. Where both are absent the probe says nothing on
@@ -85,10 +86,11 @@ class CircuitTracker {
  public:
   /// context: T of the probe. Throws std::invalid_argument on context < 2, no patterns, or rules
   /// out of range.
-  CircuitTracker(std::vector<Pattern> patterns, int64_t context, CircuitRules rules = {});
-  ~CircuitTracker();
-  CircuitTracker(CircuitTracker&&) noexcept;
-  CircuitTracker& operator=(CircuitTracker&&) noexcept;
+  HEADSCOPE_API CircuitTracker(std::vector<Pattern> patterns, int64_t context,
+                               CircuitRules rules = {});
+  HEADSCOPE_API ~CircuitTracker();
+  HEADSCOPE_API CircuitTracker(CircuitTracker&&) noexcept;
+  HEADSCOPE_API CircuitTracker& operator=(CircuitTracker&&) noexcept;
 
   /// Takes one probe, returns the events it caused (head level first, then pattern level). Figures:
   /// selectivity, mass, margin, participation_ratio, threshold, threshold_at_256, margin_z,
@@ -98,7 +100,7 @@ class CircuitTracker {
   /// before the last step is taken as a new stretch of the run (a second data phase), never as an
   /// error. Throws std::invalid_argument when heads, patterns or nulls do not fit the tracker; its
   /// state is then unchanged.
-  std::vector<Event> update(const ProbeEvidence& probe);
+  HEADSCOPE_API std::vector<Event> update(const ProbeEvidence& probe);
 
   /// The circuit that should be verified next, if one is due: a formed set without a verdict, one
   /// whose heads have changed since, or an inconclusive one; retry_probes after its last
@@ -108,25 +110,26 @@ class CircuitTracker {
     size_t pattern;
     std::vector<HeadId> heads;
   };
-  std::optional<Due> verification_due() const;
+  HEADSCOPE_API std::optional<Due> verification_due() const;
 
   /// Enters the outcome of an ablation (gate reports only), returns its events. A report on a
   /// circuit that was lost meanwhile, or none of whose heads is formed any more, changes nothing.
   /// Throws std::invalid_argument on an unknown pattern or a verdict that is none.
-  std::vector<Event> apply_verdict(const AblationReport& report, double tokens, double wall_time);
+  HEADSCOPE_API std::vector<Event> apply_verdict(const AblationReport& report, double tokens,
+                                                 double wall_time);
 
   /// One reading per pattern, in order.
-  std::vector<CircuitReading> readings() const;
-  CircuitState head_state(size_t pattern, HeadId head) const;
+  HEADSCOPE_API std::vector<CircuitReading> readings() const;
+  HEADSCOPE_API CircuitState head_state(size_t pattern, HeadId head) const;
   /// Selectivity that `formed` needs for a pattern at this context.
-  double formed_threshold(size_t pattern) const;
-  const CircuitRules& rules() const;
-  int64_t probes() const;
+  HEADSCOPE_API double formed_threshold(size_t pattern) const;
+  HEADSCOPE_API const CircuitRules& rules() const;
+  HEADSCOPE_API int64_t probes() const;
 
   /// Complete state as opaque bytes (versioned); load() throws std::runtime_error when the bytes
   /// are of another version or of other patterns, context or rules, naming the difference.
-  std::string save() const;
-  void load(const std::string& bytes);
+  HEADSCOPE_API std::string save() const;
+  HEADSCOPE_API void load(const std::string& bytes);
 
  private:
   struct Impl;
@@ -144,17 +147,17 @@ class SpecialisationTracker {
   };
   SpecialisationTracker() = default;
   /// Throws std::invalid_argument unless rise > 0 and hold >= 1.
-  explicit SpecialisationTracker(Rule rule);
+  HEADSCOPE_API explicit SpecialisationTracker(Rule rule);
   /// max_pr: min(N, D). Returns true when the head became specialising with this reading. NaN
   /// holds.
-  bool update(HeadId head, double participation_ratio, double null_participation_ratio,
-              double max_pr);
-  bool specialising(HeadId head) const;
+  HEADSCOPE_API bool update(HeadId head, double participation_ratio,
+                            double null_participation_ratio, double max_pr);
+  HEADSCOPE_API bool specialising(HeadId head) const;
   /// Heads for which `which` is true begin anew.
-  void forget(const std::function<bool(const HeadId&)>& which);
+  HEADSCOPE_API void forget(const std::function<bool(const HeadId&)>& which);
   /// As CircuitTracker's.
-  std::string save() const;
-  void load(const std::string& bytes);
+  HEADSCOPE_API std::string save() const;
+  HEADSCOPE_API void load(const std::string& bytes);
 
  private:
   struct HeadState {

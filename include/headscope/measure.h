@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <optional>
 
+#include "headscope/export.h"
+
 namespace headscope {
 
-// The three operators of TORCH_LIBRARY(headscope), callable from C++. Letters as in docs/math.md: B
+// The operators of torch's namespace headscope, callable from C++. Letters as in docs/math.md: B
 // batch, T tokens, H heads (Hq query heads, Hkv key-value heads), D head dimension, R sampled rows,
 // G target groups. Inputs are f64, f32, bf16 or f16 with any strides, read only, never part of
 // autograd. Sums are f64 for f64 inputs and f32 otherwise. Errors: c10::Error (a std::exception)
@@ -45,9 +47,9 @@ struct AttentionCall {
 /// count [1] i64 z     [B, H, T, D];  shift [H, D], dtype of gram: any value near the mean keeps
 /// both PRs exact, zero gives G = sum z z^T keep  [B, T] bool: tokens to count (padding out);
 /// absent: all Cost: B T H D (D + 1) FLOP, reads z once. Nothing is written when B, T or H is 0.
-void accumulate_gram_(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z,
-                      const at::Tensor& shift,
-                      const std::optional<at::Tensor>& keep = std::nullopt);
+HEADSCOPE_API void accumulate_gram_(at::Tensor& gram, at::Tensor& sum, at::Tensor& count,
+                                    const at::Tensor& z, const at::Tensor& shift,
+                                    const std::optional<at::Tensor>& keep = std::nullopt);
 
 /// What the sampled query rows attend to, recomputed from q and k: never O(T^2). With sinks masses
 /// leave room for the sink's share, which belongs to no key.
@@ -74,19 +76,21 @@ struct AttentionRows {
 /// call: its dropout and keep play no part; causality aligns at the top left as
 /// scaled_dot_product_attention does; documents need Tq = Tk. Keys hidden by causality, window or
 /// documents are never read. Outputs are f32 (f64 for f64 inputs), contiguous.
-AttentionRows attention_mass(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows,
-                             const at::Tensor& targets, const at::Tensor& offsets, int64_t groups,
-                             const AttentionCall& call = {});
+HEADSCOPE_API AttentionRows attention_mass(const at::Tensor& q, const at::Tensor& k,
+                                           const at::Tensor& rows, const at::Tensor& targets,
+                                           const at::Tensor& offsets, int64_t groups,
+                                           const AttentionCall& call = {});
 
 /// Eigenvalues of symmetric matrices, ascending; solved in f64 whatever the input.
 /// matrices [..., n, n] f32 or f64, the lower triangle is read. Returns [..., n] f64. A matrix with
 /// NaN or Inf gives NaN eigenvalues and leaves the others alone.
-at::Tensor symmetric_eigenvalues(const at::Tensor& matrices);
+HEADSCOPE_API at::Tensor symmetric_eigenvalues(const at::Tensor& matrices);
 
 /// Sampled rows of the attention output recomputed from q, k, v with the same conventions; what the
 /// self-check compares. v [B, Hkv, Tk, Dv]. Returns [B, Hq, R, Dv] (f32, f64 for f64); unused and
 /// fully masked rows are NaN.
-at::Tensor recompute_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const at::Tensor& rows, const AttentionCall& call = {});
+HEADSCOPE_API at::Tensor recompute_rows(const at::Tensor& q, const at::Tensor& k,
+                                        const at::Tensor& v, const at::Tensor& rows,
+                                        const AttentionCall& call = {});
 
 }  // namespace headscope

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "headscope/export.h"
 #include "headscope/measure.h"
 #include "headscope/options.h"
 #include "headscope/probe_batch.h"
@@ -69,16 +70,16 @@ struct HealthCounters;
 /// One optimizer step; made by Monitor::begin_step, ends with its scope. Movable. Never throws.
 class StepScope {
  public:
-  StepScope(StepScope&& other) noexcept;
+  HEADSCOPE_API StepScope(StepScope&& other) noexcept;
   StepScope& operator=(StepScope&&) = delete;
-  ~StepScope();
+  HEADSCOPE_API ~StepScope();
   /// Tells the token ids [B, T] of the forward that follows on this thread; needed for induction
   /// and duplicate-token on training text. Tell every micro-batch of a step or none: once some are
   /// told, forwards beyond them are taken for evaluations and left out. Any thread that runs
   /// forwards.
-  void micro_batch(const at::Tensor& ids);
+  HEADSCOPE_API void micro_batch(const at::Tensor& ids);
   /// The step's loss, for the record.
-  void loss(double value);
+  HEADSCOPE_API void loss(double value);
 
  private:
   friend class Monitor;
@@ -96,18 +97,20 @@ class StepScope {
 class Monitor {
  public:
   /// Attaches with the sinks that the options name. Throws std::invalid_argument on options that
-  /// cannot be meant. A run directory that cannot be written or a server that cannot start is
-  /// logged and counted; the run goes on without.
-  static std::shared_ptr<Monitor> attach(Options options);
+  /// cannot be meant, in a second copy of headscope in the process, and on a torch of another
+  /// release than the library was built for (docs/packaging.md). A run directory that cannot be
+  /// written or a server that cannot start is logged and counted; the run goes on without.
+  HEADSCOPE_API static std::shared_ptr<Monitor> attach(Options options);
   /// The same with given sinks only (no server, history or progress line): for tests and embedding.
-  Monitor(Options options, std::vector<std::shared_ptr<Sink>> sinks);
-  ~Monitor();
+  HEADSCOPE_API Monitor(Options options, std::vector<std::shared_ptr<Sink>> sinks);
+  HEADSCOPE_API ~Monitor();
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
   /// Sets the probe; throws std::invalid_argument naming value and fix.
-  void set_probe(torch::nn::Module& model, ForwardFunction forward, ProbeOptions options);
-  void set_probe(ProbeHost host, ProbeOptions options);
+  HEADSCOPE_API void set_probe(torch::nn::Module& model, ForwardFunction forward,
+                               ProbeOptions options);
+  HEADSCOPE_API void set_probe(ProbeHost host, ProbeOptions options);
 
   /// Attaches without a line in the model (docs/attach.md): sees every
   /// scaled_dot_product_attention call and every bmm -> softmax -> bmm (torch::nn's
@@ -121,12 +124,12 @@ class Monitor {
   /// right: no probe set, no attention seen, another number of layers, another library's override
   /// of scaled_dot_product_attention, a shape that hides the heads. A model that also calls
   /// observe() would be measured twice. Idle cost: one relaxed load an attention call.
-  std::vector<AttentionSite> attach_zero_edit(int64_t layers = 0);
+  HEADSCOPE_API std::vector<AttentionSite> attach_zero_edit(int64_t layers = 0);
   /// Removes all that attach_zero_edit put in place. Idempotent; close() calls it.
-  void detach_zero_edit();
+  HEADSCOPE_API void detach_zero_edit();
 
   /// Starts an optimizer step. Runs the probe first when one is due.
-  [[nodiscard]] StepScope begin_step(const StepInfo& info);
+  [[nodiscard]] HEADSCOPE_API StepScope begin_step(const StepInfo& info);
 
   /// The tap: one line in the attention layer, after its output is known and before heads are
   /// merged.
@@ -143,35 +146,36 @@ class Monitor {
   }
 
   /// A line in the monitor's log, the first time for each key: for adapters. Never throws.
-  void warn_once(const std::string& key, const std::string& line) noexcept;
+  HEADSCOPE_API void warn_once(const std::string& key, const std::string& line) noexcept;
 
   /// Ablates every formed circuit that has a behavioural metric, now; waits for earlier
   /// measurements. Empty without a probe.
-  std::vector<AblationReport> verify();
+  HEADSCOPE_API std::vector<AblationReport> verify();
 
   /// Waits until all measurements so far are analysed (not until the sinks have them).
-  RunReport report();
+  HEADSCOPE_API RunReport report();
   /// Counters of now; wait-free.
-  Health health() const;
+  HEADSCOPE_API Health health() const;
   /// Where /metrics is served, "" when nowhere.
-  std::string url() const;
+  HEADSCOPE_API std::string url() const;
 
   /// Complete resumable state; waits for earlier measurements and until the sinks have them, at
   /// most 5 s (a sink that hangs is waited for once): a run killed later loses nothing before it.
-  StateDict state_dict();
+  HEADSCOPE_API StateDict state_dict();
   /// Throws std::runtime_error naming the difference when the state is of another configuration.
-  void load_state_dict(const StateDict& state);
+  HEADSCOPE_API void load_state_dict(const StateDict& state);
 
   /// Finishes: analyses what is pending, gives the sinks up to `timeout_seconds`, stops the
   /// threads. Idempotent; the destructor calls it.
-  void close(double timeout_seconds = 5);
+  HEADSCOPE_API void close(double timeout_seconds = 5);
 
  private:
   friend class StepScope;
   friend class ZeroEdit;
   enum class Mode : uint8_t { kIdle, kTrain, kProbe, kNullProbe, kRepeatProbe, kAblate };
-  at::Tensor observe_active(int64_t layer, const at::Tensor& q, const at::Tensor& k,
-                            const at::Tensor& v, const at::Tensor& z, const AttentionCall& call);
+  HEADSCOPE_API at::Tensor observe_active(int64_t layer, const at::Tensor& q, const at::Tensor& k,
+                                          const at::Tensor& v, const at::Tensor& z,
+                                          const AttentionCall& call);
   void end_step();
 
   struct Impl;

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "headscope/export.h"
 #include "headscope/patterns.h"
 
 namespace headscope {
@@ -55,14 +56,14 @@ struct NullTestResult {
 /// function of seed alone (std::mt19937_64). Sums are of floats in double: rounding below rows *
 /// 2^-53 of the summed magnitudes. Throws std::invalid_argument when extents, targets or alpha do
 /// not fit. Cost: draws * rows * heads additions.
-NullTestResult max_statistic_test(const CandidateTable& table, NullKind kind, double alpha,
-                                  uint64_t seed, int64_t draws = 0);
+HEADSCOPE_API NullTestResult max_statistic_test(const CandidateTable& table, NullKind kind,
+                                                double alpha, uint64_t seed, int64_t draws = 0);
 
 /// Level of one test: half of alpha_run is spread evenly over the first `planned_probes` probes, a
 /// quarter over the next as many, and so on, and evenly over `patterns`: the sum over any number of
 /// probes stays below alpha_run. probe_number counts from 1. Throws std::invalid_argument when a
 /// count is below 1 or alpha_run outside (0, 1).
-double spent_alpha(double alpha_run, int64_t patterns, int64_t planned_probes,
-                   int64_t probe_number);
+HEADSCOPE_API double spent_alpha(double alpha_run, int64_t patterns, int64_t planned_probes,
+                                 int64_t probe_number);
 
 }  // namespace headscope

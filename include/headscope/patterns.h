@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "headscope/export.h"
+
 namespace headscope {
 
 /// How the null of a pattern's precursor is drawn (docs/math.md section 5).
@@ -20,7 +22,7 @@ enum class NullKind {
 enum class BehaviourMetric { kNone, kPlantedLoss, kRepeatedLoss };
 
 /// "none", "planted_loss", "repeated_loss".
-const char* to_string(BehaviourMetric metric);
+HEADSCOPE_API const char* to_string(BehaviourMetric metric);
 
 /// Stands for a token before the query that is hidden from it: of another document, padding, or
 /// beyond the window.
@@ -47,10 +49,10 @@ struct Pattern {
 /// the class. Targets from query t: induction: after the earlier occurrences of tokens[t];
 /// duplicate: those occurrences; previous: t-1; self: t; first: 0; local: t-5..t-2. On the planted
 /// probe (one earlier A) they are the protocol's.
-std::vector<Pattern> standard_patterns();
+HEADSCOPE_API std::vector<Pattern> standard_patterns();
 
 /// Refuses duplicate or malformed names and missing functions; throws std::invalid_argument naming
 /// the value.
-void validate_patterns(std::span<const Pattern> patterns);
+HEADSCOPE_API void validate_patterns(std::span<const Pattern> patterns);
 
 }  // namespace headscope

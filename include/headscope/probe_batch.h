@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "headscope/export.h"
 #include "headscope/patterns.h"
 
 namespace headscope {
@@ -32,17 +33,17 @@ struct InductionBatch {
 
 /// Throws std::invalid_argument naming the value: context < 16, an empty range, fewer than 4 token
 /// values.
-InductionBatch induction_batch(const InductionBatchOptions& options);
+HEADSCOPE_API InductionBatch induction_batch(const InductionBatchOptions& options);
 
 /// Uniform tokens in [low, high), [N, T]: the batch of the PR null (same N).
-at::Tensor random_tokens(int64_t examples, int64_t context, int64_t low, int64_t high,
-                         uint32_t seed);
+HEADSCOPE_API at::Tensor random_tokens(int64_t examples, int64_t context, int64_t low, int64_t high,
+                                       uint32_t seed);
 
 /// Rows that repeat their first P tokens: x_0 .. x_{P-1} x_0 .. x_{P-1} .., P = period, or context
 /// / 2 when 0 (odd T: the last token starts a third copy). source [M, >= P] i64: the first P tokens
 /// of row i mod M are used.
-at::Tensor repeated_block(const at::Tensor& source, int64_t examples, int64_t context,
-                          int64_t period = 0);
+HEADSCOPE_API at::Tensor repeated_block(const at::Tensor& source, int64_t examples, int64_t context,
+                                        int64_t period = 0);
 
 /// What a selectivity is divided by (docs/math.md section 4). Names are carried in every record.
 enum class ControlPositions {
@@ -52,11 +53,11 @@ enum class ControlPositions {
   kReference50,             ///< the reference's 50 fixed positions, planted pair not excluded
   kAnalytic,                ///< 1 / (T - 1)
 };
-const char* to_string(ControlPositions controls);
+HEADSCOPE_API const char* to_string(ControlPositions controls);
 
 /// The reference's fixed control positions at any T: RandomState(0), uniform in [1, T-1), rejecting
 /// 0, T-1 .. T-6 and repeats, until 50 (or until none is left).
-std::vector<int64_t> reference_control_positions(int64_t context);
+HEADSCOPE_API std::vector<int64_t> reference_control_positions(int64_t context);
 
 /// What the monitor's probe consists of.
 struct ProbeOptions {
@@ -81,6 +82,6 @@ struct ProbeOptions {
 };
 
 /// Fills defaults and checks; throws std::invalid_argument naming value and fix.
-ProbeOptions resolved(ProbeOptions options);
+HEADSCOPE_API ProbeOptions resolved(ProbeOptions options);
 
 }  // namespace headscope

@@ -4,13 +4,15 @@
 #include <mutex>
 #include <utility>
 
+#include "headscope/export.h"
+
 namespace headscope {
 
 /// Keeps a callback known to fork(); see on_fork_child.
 class ForkRegistration {
  public:
-  explicit ForkRegistration(std::function<void()> callback);
-  ~ForkRegistration();
+  HEADSCOPE_API explicit ForkRegistration(std::function<void()> callback);
+  HEADSCOPE_API ~ForkRegistration();
   ForkRegistration(const ForkRegistration&) = delete;
   ForkRegistration& operator=(const ForkRegistration&) = delete;
 
@@ -30,6 +32,6 @@ class ForkRegistration {
 
 /// While the lock is held, fork() in other threads waits, so that a child sees all of what is done
 /// meanwhile or nothing. For moments only; the holder must not fork and makes no registration.
-[[nodiscard]] std::unique_lock<std::mutex> hold_forks();
+[[nodiscard]] HEADSCOPE_API std::unique_lock<std::mutex> hold_forks();
 
 }  // namespace headscope

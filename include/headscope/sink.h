@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "headscope/export.h"
 #include "headscope/snapshot.h"
 
 namespace headscope {
@@ -12,7 +13,7 @@ namespace headscope {
 /// counted as error kind "sink", logged once, and the next snapshot is tried again. May be slow:
 /// snapshots beyond the queue's bound are dropped and counted. Never called from the training
 /// thread.
-class Sink {
+class HEADSCOPE_API Sink {
  public:
   virtual ~Sink() = default;
   /// A short name for log lines, e.g. "history".

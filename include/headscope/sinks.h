@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "headscope/export.h"
 #include "headscope/sink.h"
 
 namespace headscope {
@@ -35,7 +36,7 @@ struct ServerOptions {
   LogFunction log;
 };
 
-class MetricsServer : public Sink {
+class HEADSCOPE_API MetricsServer : public Sink {
  public:
   /// e.g. "http://127.0.0.1:9464"; names the loopback when all interfaces are bound.
   virtual std::string url() const = 0;
@@ -45,11 +46,12 @@ class MetricsServer : public Sink {
 /// host that is no IPv4 address of this machine, an endpoint file that cannot be written, an option
 /// out of range. close() stops it, at once or within the request timeout when a client is halfway
 /// through a request.
-std::shared_ptr<MetricsServer> start_metrics_server(const ServerOptions& options);
+HEADSCOPE_API std::shared_ptr<MetricsServer> start_metrics_server(const ServerOptions& options);
 
 /// The text a scrape would answer for a snapshot (null: before the first one). What the server
 /// serves, and tests read.
-std::string render_metrics(const Snapshot* snapshot, const Health& health, const RunFacts& facts);
+HEADSCOPE_API std::string render_metrics(const Snapshot* snapshot, const Health& health,
+                                         const RunFacts& facts);
 
 /// SQLite run history at `<run_dir>/history.sqlite` (docs/history.md).
 struct HistoryOptions {
@@ -61,7 +63,7 @@ struct HistoryOptions {
 
 /// Opens or creates the history; throws std::runtime_error naming path and cause. A write that
 /// fails later throws from publish(); up to 64 snapshots wait and are written with the next one.
-std::shared_ptr<Sink> open_history(const HistoryOptions& options);
+HEADSCOPE_API std::shared_ptr<Sink> open_history(const HistoryOptions& options);
 
 /// Reads a run history; superseded rows (replayed steps of an earlier segment) are left out.
 /// Throws std::runtime_error naming path and cause.
@@ -70,7 +72,7 @@ struct RunHistory {
   std::vector<std::shared_ptr<const Snapshot>>
       snapshots;  ///< in order of step; events and ablations attached
 };
-RunHistory read_history(const std::string& run_dir);
+HEADSCOPE_API RunHistory read_history(const std::string& run_dir);
 
 /// One terminal line: step, loss, tokens/s, top heads, circuit states; rewritten in place on a TTY,
 /// plain lines elsewhere.
@@ -79,6 +81,6 @@ struct ProgressOptions {
   int file_descriptor = 2;
   double plain_interval_seconds = 5;  ///< at most one plain line in this time; events always
 };
-std::shared_ptr<Sink> make_progress_line(const ProgressOptions& options);
+HEADSCOPE_API std::shared_ptr<Sink> make_progress_line(const ProgressOptions& options);
 
 }  // namespace headscope

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "headscope/export.h"
+
 namespace headscope {
 
 inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -22,7 +24,7 @@ struct HeadId {
 enum class Source { kTrain, kProbe };
 
 /// "train" or "probe".
-const char* to_string(Source source);
+HEADSCOPE_API const char* to_string(Source source);
 
 /// What one head does on one pattern (docs/math.md section 4). NaN: not measured.
 struct PatternReading {
@@ -73,9 +75,9 @@ enum class CircuitState {
 inline constexpr int kCircuitStates = 7;
 
 /// "dormant", "emerging", "formed", "verified", "not_causal", "inconclusive", "lost".
-const char* to_string(CircuitState state);
+HEADSCOPE_API const char* to_string(CircuitState state);
 /// The reverse; throws std::invalid_argument that names the value.
-CircuitState circuit_state_from_string(const std::string& name);
+HEADSCOPE_API CircuitState circuit_state_from_string(const std::string& name);
 
 /// Something that happened to a circuit (pattern level: `heads` are its heads) or to one head
 /// (`head_level`: exactly one entry in `heads`).

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <span>
 
+#include "headscope/export.h"
+
 namespace headscope {
 
 /// Effective rank of a spectrum by its entropy (the paper's PR, docs/math.md section 2).
@@ -11,10 +13,10 @@ namespace headscope {
 ///
 /// eigenvalues: of M^T M (squared singular values of M [N, D]), any order; values below 0
 /// (rounding) count as 0. Returns NaN for an empty span or a non-finite value; all zero gives 1.
-double participation_ratio(std::span<const double> eigenvalues);
+HEADSCOPE_API double participation_ratio(std::span<const double> eigenvalues);
 
 /// The participation ratio of physics, (sum l)^2 / sum l^2. All zero gives 1, like
 /// participation_ratio.
-double participation_ratio_quadratic(std::span<const double> eigenvalues);
+HEADSCOPE_API double participation_ratio_quadratic(std::span<const double> eigenvalues);
 
 }  // namespace headscope

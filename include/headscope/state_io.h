@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "headscope/export.h"
 #include "headscope/monitor.h"
 
 namespace torch::serialize {
@@ -17,19 +18,19 @@ namespace headscope {
 ///
 /// Atomic: whenever the process or the machine dies, `path` holds the state before or this one,
 /// whole. Throws std::runtime_error naming path and cause.
-void save_state(const StateDict& state, const std::string& path);
+HEADSCOPE_API void save_state(const StateDict& state, const std::string& path);
 
 /// Reads what save_state wrote, bit for bit. Throws std::runtime_error naming path and cause when
 /// the file is missing, cut short or anything but a dict of tensors.
-StateDict load_state(const std::string& path);
+HEADSCOPE_API StateDict load_state(const std::string& path);
 
 /// The same inside a torch::save checkpoint of the user's own, under the key "headscope".
 /// read_state throws std::runtime_error when the archive holds no state.
-void write_state(const StateDict& state, torch::serialize::OutputArchive& archive);
-StateDict read_state(torch::serialize::InputArchive& archive);
+HEADSCOPE_API void write_state(const StateDict& state, torch::serialize::OutputArchive& archive);
+HEADSCOPE_API StateDict read_state(torch::serialize::InputArchive& archive);
 
 /// How save_state writes: a temporary file beside `path`, fsync, rename, fsync of the folder. For a
 /// checkpoint that is whole or the one before. Throws std::runtime_error naming path and cause.
-void replace_file(const std::string& path, std::string_view bytes);
+HEADSCOPE_API void replace_file(const std::string& path, std::string_view bytes);
 
 }  // namespace headscope

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "headscope/export.h"
 #include "headscope/snapshot.h"
 
 namespace headscope {
@@ -21,9 +22,9 @@ enum class IntegralAxis {
 };
 
 /// "ln_tokens", "ln_tokens_clamped_1b", "step".
-const char* to_string(IntegralAxis axis);
+HEADSCOPE_API const char* to_string(IntegralAxis axis);
 /// The reverse; throws std::invalid_argument naming the value and the three choices.
-IntegralAxis integral_axis_from_string(const std::string& name);
+HEADSCOPE_API IntegralAxis integral_axis_from_string(const std::string& name);
 
 /// What an integral means: the trapezoid of max(PR - 1, 0) over the axis. A reading without a place
 /// on the axis (tokens not known, or 0 under kLnTokens) adds nothing to the integral and is passed
@@ -41,7 +42,7 @@ struct TrajectoryPoint {
 };
 
 /// Whether a reading has a place on the axis.
-bool on_axis(const IntegralDefinition& definition, const TrajectoryPoint& point);
+HEADSCOPE_API bool on_axis(const IntegralDefinition& definition, const TrajectoryPoint& point);
 
 /// Features of a trajectory (protocol section 4).
 struct TrajectoryFeatures {
@@ -59,12 +60,12 @@ struct TrajectoryFeatures {
 class Trajectory {
  public:
   /// Throws std::invalid_argument unless floor_tokens is finite and above 0.
-  explicit Trajectory(IntegralDefinition definition = {});
+  HEADSCOPE_API explicit Trajectory(IntegralDefinition definition = {});
 
   /// Returns false when the reading was left out (non-finite PR).
-  bool add(const TrajectoryPoint& point);
+  HEADSCOPE_API bool add(const TrajectoryPoint& point);
   double integral() const { return integral_; }
-  TrajectoryFeatures features() const;
+  HEADSCOPE_API TrajectoryFeatures features() const;
   const std::vector<TrajectoryPoint>& points() const { return points_; }
   const IntegralDefinition& definition() const { return definition_; }
 
@@ -86,6 +87,6 @@ struct RankedHead {
 };
 
 /// Ranks heads by integral, largest first. A NaN integral cannot occur (see Trajectory).
-std::vector<RankedHead> rank_by_integral(const std::map<HeadId, Trajectory>& heads);
+HEADSCOPE_API std::vector<RankedHead> rank_by_integral(const std::map<HeadId, Trajectory>& heads);
 
 }  // namespace headscope

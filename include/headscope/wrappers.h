@@ -6,6 +6,7 @@
 #include <memory>
 #include <tuple>
 
+#include "headscope/export.h"
 #include "headscope/monitor.h"
 
 namespace headscope {
@@ -21,17 +22,19 @@ class TappedMultiheadAttention {
  public:
   /// layer: global index from 0. Throws std::invalid_argument naming what cannot be shared:
   /// different widths of query, key and value (kdim, vdim), bias_k (add_bias_kv), add_zero_attn.
-  TappedMultiheadAttention(Monitor& monitor, int64_t layer, torch::nn::MultiheadAttention module);
+  HEADSCOPE_API TappedMultiheadAttention(Monitor& monitor, int64_t layer,
+                                         torch::nn::MultiheadAttention module);
 
   /// Arguments of the module: query [T, B, E], key and value [S, B, E], key_padding_mask [B, S]
   /// (true: ignore), attn_mask [T, S] (additive, or bool: true: ignore). The returned weights are
   /// undefined; need_weights runs the module itself, unmeasured, and says so once in the monitor's
   /// log. A call with S != T is cross-attention: counted as a tap error and not measured.
-  std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& query, const at::Tensor& key,
-                                             const at::Tensor& value,
-                                             const at::Tensor& key_padding_mask = {},
-                                             bool need_weights = false,
-                                             const at::Tensor& attn_mask = {});
+  HEADSCOPE_API std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& query,
+                                                           const at::Tensor& key,
+                                                           const at::Tensor& value,
+                                                           const at::Tensor& key_padding_mask = {},
+                                                           bool need_weights = false,
+                                                           const at::Tensor& attn_mask = {});
 
  private:
   Monitor& monitor_;
@@ -42,9 +45,10 @@ class TappedMultiheadAttention {
 /// torch::nn::TransformerEncoderLayer: the same layer with its self-attention tapped.
 class TappedEncoderLayer {
  public:
-  TappedEncoderLayer(Monitor& monitor, int64_t layer, torch::nn::TransformerEncoderLayer module);
-  at::Tensor forward(const at::Tensor& src, const at::Tensor& src_mask = {},
-                     const at::Tensor& src_key_padding_mask = {});
+  HEADSCOPE_API TappedEncoderLayer(Monitor& monitor, int64_t layer,
+                                   torch::nn::TransformerEncoderLayer module);
+  HEADSCOPE_API at::Tensor forward(const at::Tensor& src, const at::Tensor& src_mask = {},
+                                   const at::Tensor& src_key_padding_mask = {});
 
  private:
   torch::nn::TransformerEncoderLayer module_;
@@ -55,11 +59,13 @@ class TappedEncoderLayer {
 /// has it and is not measured.
 class TappedDecoderLayer {
  public:
-  TappedDecoderLayer(Monitor& monitor, int64_t layer, torch::nn::TransformerDecoderLayer module);
-  at::Tensor forward(const at::Tensor& tgt, const at::Tensor& memory,
-                     const at::Tensor& tgt_mask = {}, const at::Tensor& memory_mask = {},
-                     const at::Tensor& tgt_key_padding_mask = {},
-                     const at::Tensor& memory_key_padding_mask = {});
+  HEADSCOPE_API TappedDecoderLayer(Monitor& monitor, int64_t layer,
+                                   torch::nn::TransformerDecoderLayer module);
+  HEADSCOPE_API at::Tensor forward(const at::Tensor& tgt, const at::Tensor& memory,
+                                   const at::Tensor& tgt_mask = {},
+                                   const at::Tensor& memory_mask = {},
+                                   const at::Tensor& tgt_key_padding_mask = {},
+                                   const at::Tensor& memory_key_padding_mask = {});
 
  private:
   torch::nn::TransformerDecoderLayer module_;

@@ -102,7 +102,7 @@ def torch_free_sources(root, build):
         command = commands.get(str(root / path))
         if command is None:
             broken.append(f"{path}: is not part of the build")
-        elif re.search(r"torch/include|aten_pch", command):
+        elif re.search(r"-(?:I|isystem) *\S*torch/include|aten_pch", command):
             broken.append(f"{path}: is compiled with torch on the include path")
     return broken
 
@@ -112,6 +112,52 @@ def torch_free_programs(root, build):
     program = build / "bin" / "headscope"
     dynamic = subprocess.run(["readelf", "-d", program], capture_output=True, text=True, check=True).stdout
     return [f"{program.name}: links {library}" for library in re.findall(r"NEEDED.*\[(lib(?:torch|c10|headscope).*)\]", dynamic)]
+
+def public_functions(root):
+    """Qualified names of the functions that the public headers mark with HEADSCOPE_API, and the classes so marked."""
+    functions, classes = set(), set()
+    for path in files(root, (".h",)):
+        if path.parts[:2] != ("include", "headscope") or path.name == "export.h":
+            continue
+        text = re.sub(r"//[^\n]*", "", text_of(root, path))
+        scope, depth, pending = [], 0, None
+        for token in re.finditer(r"\b(?:class|struct)\s+(HEADSCOPE_API\s+)?(\w+)[^;{()]*(?=\{)|HEADSCOPE_API\s+([^;{(]*?)(~?\w+|operator\S+)\s*\(|[{}]", text):
+            if token[0] == "{":
+                depth += 1
+                if pending:
+                    scope.append((depth, pending))
+                    pending = None
+            elif token[0] == "}":
+                if scope and scope[-1][0] == depth:
+                    scope.pop()
+                depth -= 1
+            elif token[2]:
+                pending = token[2]
+                if token[1]:
+                    classes.add(f"headscope::{token[2]}")
+            else:
+                functions.add("::".join(["headscope", *(name for _, name in scope), token[4]]))
+    return functions, classes
+
+
+def exported_names(symbols):
+    """Names without parameters of demangled functions; data, typeinfo and vtables as they stand."""
+    return {re.sub(r"\[abi:\w+\]", "", symbol).partition("(")[0] for symbol in symbols}
+
+
+def exported_symbols(root, build, symbols=None):
+    """The shared library shows what the public headers mark with HEADSCOPE_API, and nothing else."""
+    if symbols is None:
+        listing = subprocess.run(["nm", "-D", "--defined-only", "-C", build / "lib" / "libheadscope.so"],
+                                 capture_output=True, text=True, check=True).stdout
+        symbols = [line.split(" ", 2)[2] for line in listing.splitlines()]
+    functions, classes = public_functions(root)
+    of_classes = {f"{what} for {name}" for name in classes for what in ("typeinfo", "typeinfo name", "vtable")}
+    exported = exported_names(symbols)
+    broken = [f"libheadscope.so exports {name}, which no public header marks with HEADSCOPE_API"
+              for name in sorted(exported - functions - of_classes)]
+    return broken + [f"libheadscope.so does not export {name}, which a public header marks with HEADSCOPE_API"
+                     for name in sorted(functions - exported)]
 
 
 def clang_format(root):

@@ -13,7 +13,7 @@ PLAIN = ("include_arrows", "torch_includes", "clang_format", "file_lengths", "wo
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("check", choices=PLAIN + ("public_headers", "torch_free_sources", "torch_free_programs"))
+    parser.add_argument("check", choices=PLAIN + ("public_headers", "torch_free_sources", "torch_free_programs", "exported_symbols"))
     parser.add_argument("--build", type=pathlib.Path)
     parser.add_argument("--compiler", default="c++")
     parser.add_argument("--torch-include")

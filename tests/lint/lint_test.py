@@ -55,6 +55,26 @@ class LintTest(unittest.TestCase):
         self.write("plugin/examples/a.cpp", "#include <torch/torch.h>\n")
         self.assert_breaks(checks.torch_includes(self.root), "torch/torch.h")
 
+    def test_the_library_exports_what_the_headers_mark(self):
+        self.write("include/headscope/a.h", """
+            namespace headscope {
+            HEADSCOPE_API std::map<int, int> f(int value);
+            class HEADSCOPE_API Base { virtual void g() = 0; };
+            class Monitor {
+             public:
+              HEADSCOPE_API Monitor& operator=(Monitor&&);
+              HEADSCOPE_API ~Monitor();  // HEADSCOPE_API h()
+              int inline_one() { return 1; }
+            };
+            }""")
+        good = ["headscope::f[abi:cxx11](int)", "headscope::Monitor::operator=(headscope::Monitor&&)",
+                "headscope::Monitor::~Monitor()", "vtable for headscope::Base"]
+        check = lambda symbols: checks.exported_symbols(self.root, None, symbols)
+        self.assertEqual(check(good), [])
+        self.assert_breaks(check(good + ["headscope::Monitor::Impl::step()"]), "exports headscope::Monitor::Impl::step")
+        self.assert_breaks(check(good + ["std::vector<int>::push_back(int&&)"]), "exports std::vector<int>::push_back")
+        self.assert_breaks(check(good[1:]), "does not export headscope::f")
+
     def test_a_header_must_bring_what_it_uses(self):
         self.write("include/headscope/bad.h", "#pragma once\nstd::vector<int> f();\n")
         self.assert_breaks(checks.public_headers(self.root), "include/headscope/bad.h")
