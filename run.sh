@@ -249,21 +249,26 @@ command_test() {
   run_ctest "$BUILD" "${labels[@]}" || failed=1
   summary+=("$BUILD")
 
-  # The same unit and exporter tests under the sanitizers; a label given by hand narrows them too.
-  local checked=() label
-  for label in unit exporter; do
-    [[ ${#labels[@]} -eq 0 || " ${labels[*]} " == *" $label "* ]] && checked+=("$label")
-  done
-  if [ ${#checked[@]} -gt 0 ]; then
-    lap=$SECONDS
-    configure dev "$BUILD/dev"
-    build_targets "$BUILD/dev" "${checked[@]/#/headscope_tests_}"
-    summary+=(--seconds "asan build=$((SECONDS - lap))")
-    run_ctest "$BUILD/dev" "${checked[@]}" || failed=1
-    summary+=("asan=$BUILD/dev")
-  fi
+  # Once more under the sanitizers, which compile only what they test.
+  sanitised dev asan unit exporter plugin
+  [ -z "${HEADSCOPE_LONG:-}" ] || sanitised tsan tsan exporter plugin
   "${PYTHON:-python3}" "${summary[@]}" || failed=1
   return $failed
+}
+
+# sanitised PRESET NAME LABEL...: part of command_test; labels given by hand narrow it too.
+sanitised() {
+  local preset=$1 name=$2 checked=() label lap=$SECONDS
+  shift 2
+  for label in "$@"; do
+    [[ ${#labels[@]} -eq 0 || " ${labels[*]} " == *" $label "* ]] && checked+=("$label")
+  done
+  [ ${#checked[@]} -gt 0 ] || return 0
+  configure "$preset" "$BUILD/$preset"
+  build_targets "$BUILD/$preset" "${checked[@]/#/headscope_tests_}"
+  summary+=(--seconds "$name build=$((SECONDS - lap))")
+  run_ctest "$BUILD/$preset" "${checked[@]}" || failed=1
+  summary+=("$name=$BUILD/$preset")
 }
 
 # run_ctest FOLDER [LABEL...]: results go to FOLDER/tests/results, where summary.py reads them.

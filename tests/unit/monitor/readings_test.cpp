@@ -284,7 +284,9 @@ TEST(TrainPlans, AreSharedByTheLayersThatSeeTheSame) {
   EXPECT_EQ(plan({.documents = at::zeros({2, 30}, at::kLong), .sinks = at::zeros({1})}), 0u);
   EXPECT_EQ(plan({.keep = keep}), 2u);
   EXPECT_EQ(plan({}, 30, 1), 3u);
-  EXPECT_EQ(capture.plans_of, (std::vector<std::vector<size_t>>{{0, 1, 2}, {3}}));
+  ASSERT_EQ(capture.micro_batches.size(), 2u);
+  EXPECT_EQ(capture.micro_batches[0].plans, (std::vector<size_t>{0, 1, 2}));
+  EXPECT_EQ(capture.micro_batches[1].plans, (std::vector<size_t>{3}));
   EXPECT_TRUE(capture.plans[1].rows.equal(capture.plans[0].rows));
   const at::Tensor rows = capture.plans[0].rows;
   EXPECT_TRUE(capture.plans[2].rows.equal(rows.masked_fill(rows.lt(12), -1)));
