@@ -66,14 +66,15 @@ AnalysisTimer::~AnalysisTimer() {
       static_cast<uint64_t>(1e9 * (thread_cpu_seconds() - cpu_start_)), std::memory_order_relaxed);
 }
 
-void FaultGate::report(Fault fault, const std::string& what) noexcept {
+void FaultGate::report(Fault fault, const char* what) noexcept {
   health_.errors[static_cast<size_t>(fault)].fetch_add(1, std::memory_order_relaxed);
   try {
     // c10 errors carry a backtrace after the first line; the message is what a user can act on.
-    const std::string line = what.substr(0, what.find('\n'));
+    const std::string_view text(what), line = text.substr(0, text.find('\n'));
     log(LogLevel::kWarning,
-        std::string(to_string(fault)) + " failed, training goes on without this measurement: " +
-            line + " (further errors of this kind are counted in headscope_errors_total{kind=\"" +
+        std::string(to_string(fault)) +
+            " failed, training goes on without this measurement: " + std::string(line) +
+            " (further errors of this kind are counted in headscope_errors_total{kind=\"" +
             to_string(fault) + "\"})",
         to_string(fault));
   } catch (...) {

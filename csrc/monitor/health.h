@@ -88,7 +88,7 @@ class FaultGate {
     return false;
   }
   /// Counts a fault; logs the first of its kind.
-  void report(Fault fault, const std::string& what) noexcept;
+  void report(Fault fault, const char* what) noexcept;
   /// Writes a log line; the first time for a `once` key, always for an empty one.
   void log(LogLevel level, const std::string& line, const std::string& once = "") noexcept;
 

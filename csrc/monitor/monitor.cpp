@@ -111,10 +111,10 @@ std::vector<Number> numbers_of(const StateDict& state, const char* key, at::Scal
 }  // namespace
 
 StepScope::StepScope(StepScope&& other) noexcept
-    : monitor_(std::exchange(other.monitor_, nullptr)) {}
+    : monitor_(std::exchange(other.monitor_, nullptr)), step_(other.step_) {}
 
 StepScope::~StepScope() {
-  if (monitor_ != nullptr) monitor_->end_step();
+  if (monitor_ != nullptr) monitor_->end_step(step_);
 }
 
 void StepScope::micro_batch(const at::Tensor& ids) {
@@ -174,28 +174,41 @@ void Monitor::set_probe(ProbeHost host, ProbeOptions options) {
                                                 .token_high = full.token_high,
                                                 .seed = full.seed,
                                                 .window = full.window});
-  impl_->plan = std::make_shared<const ProbePlan>(plan_probe(batch.tokens, full));
-  impl_->repeat = plan_repeat(full);
-  impl_->behaviours = behaviour_batches(full);
-  impl_->null_chunks.clear();
+  // All of it is made before any of it is set: what throws leaves the earlier probe whole.
+  auto plan = std::make_shared<const ProbePlan>(plan_probe(batch.tokens, full));
+  RepeatPlan repeat = plan_repeat(full);
+  BehaviourBatches behaviours = behaviour_batches(full);
+  std::vector<at::Tensor> null_chunks;
   if (full.pr_null) {
     const at::Tensor tokens =
         random_tokens(full.examples, full.context, 0, full.vocab_size, full.seed + 3);
-    for (const auto& chunk : tokens.split(full.micro_batch)) impl_->null_chunks.push_back(chunk);
+    for (const auto& chunk : tokens.split(full.micro_batch)) null_chunks.push_back(chunk);
   }
-  impl_->analysis.set_probe(impl_->plan, definition_of(full));
+  impl_->analysis.set_probe(plan, definition_of(full));
+  impl_->verifying.reset();
+  {
+    // A capture in progress was planned for other patterns.
+    const std::scoped_lock lock(impl_->tap_mutex);
+    impl_->capture_failed = true;
+  }
+  impl_->plan = std::move(plan);
+  impl_->repeat = std::move(repeat);
+  impl_->behaviours = std::move(behaviours);
+  impl_->null_chunks = std::move(null_chunks);
   impl_->probe = std::move(full);
   impl_->host = std::move(host);
 }
 
 StepScope Monitor::begin_step(const StepInfo& info) {
-  if (impl_->inherited()) return StepScope(nullptr);
+  if (impl_->inherited()) return StepScope(nullptr, 0);
+  // A scope that is replaced by the next step's ends after that has begun.
+  end_step(impl_->open_step);
   impl_->gate->guarded(Fault::kProbe, [&] { impl_->begin_step(info); });
-  return StepScope(this);
+  return StepScope(this, ++impl_->open_step);
 }
 
-void Monitor::end_step() {
-  if (impl_->inherited()) return;
+void Monitor::end_step(uint64_t step) {
+  if (impl_->inherited() || step != impl_->open_step) return;
   impl_->gate->guarded(Fault::kTap, [&] { impl_->end_step(); });
 }
 

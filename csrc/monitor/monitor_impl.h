@@ -80,6 +80,8 @@ struct Monitor::Impl {
   /// True for a forward after the last micro-batch that this thread has told: an evaluation within
   /// the step. Called under tap_mutex.
   bool beyond_told(int64_t layer);
+  /// The same for a source that counts whole forwards itself; counts what it leaves out.
+  bool told_all(size_t forwards);
   /// Gives the capture in progress up.
   void refuse_capture(const std::string& why);
 
@@ -124,7 +126,9 @@ struct Monitor::Impl {
   std::optional<Verification> verifying;  // spread over steps by the budget
 
   int64_t next_step = 0;
+  uint64_t open_step = 0;               // serial of the scope in progress
   uint64_t tap_nanoseconds_before = 0;  // at the start of the capture in progress
+  bool analysed_probe = false;          // the worker's last job
   double charged_cpu = 0;               // seconds of the analysis thread that the budget knows of
   int64_t deferred_since = -1;          // step at which the probe now put off was due
   CaptureInfo step;                     // of the step in progress

@@ -29,7 +29,8 @@ void Monitor::Impl::charge_analysis() {
   if (cpu <= charged_cpu) return;
   // A thread of its own takes one core of those that training could use.
   const double cores = std::max(1u, std::thread::hardware_concurrency());
-  budget.spent_aside((cpu - charged_cpu) / cores);
+  const double seconds = (cpu - charged_cpu) / cores;
+  analysed_probe ? budget.spent_aside(seconds) : budget.spent(Budget::Work::kTrain, seconds, 0);
   charged_cpu = cpu;
 }
 
@@ -88,7 +89,7 @@ void Monitor::Impl::begin_step(const StepInfo& info) {
   if (!due.probe && !due.train && !due.verification) return;
   drain();
   if (due.verification) verify_due(step);
-  if (due.probe) {
+  if (due.probe && budget.allows(Budget::Work::kProbe)) {
     if (!std::isfinite(step.tokens) && options.integral.axis != IntegralAxis::kStep) {
       gate->log(
           LogLevel::kWarning,
@@ -97,8 +98,8 @@ void Monitor::Impl::begin_step(const StepInfo& info) {
               "; tell them, or set integral.axis to IntegralAxis::kStep",
           "tokens");
     }
-    record_deferral(step);
     if (probe_backoff.ready()) {
+      record_deferral(step);
       const double start = budget.now();
       run_probe(step);
       budget.spent(Budget::Work::kProbe, budget.now() - start);
@@ -154,6 +155,7 @@ void Monitor::Impl::end_step() {
   if (taken->layers.empty()) return;
   train_backoff.succeeded();
   drain();  // a probe of this very step may still be analysed
+  analysed_probe = false;
   worker.submit([this, taken, info = step] {
     const AnalysisTimer timer(*health);
     gate->guarded(Fault::kAnalysis, [&] { analysis.take_train(*taken, info); });
@@ -222,6 +224,7 @@ void Monitor::Impl::run_probe(const CaptureInfo& info) {
   }
   count_missing(*taken, "the probe");
   if (taken->layers.empty()) return;
+  analysed_probe = true;
   probe_backoff.succeeded();
   worker.submit([this, taken, info] {
     const AnalysisTimer timer(*health);

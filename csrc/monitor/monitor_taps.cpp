@@ -76,7 +76,7 @@ bool Monitor::Impl::wants_call(Mode now) {
 void Monitor::Impl::refuse_capture(const std::string& why) {
   const std::scoped_lock lock(tap_mutex);
   gate->report(mode.load(std::memory_order_relaxed) == Mode::kTrain ? Fault::kTap : Fault::kProbe,
-               why);
+               why.c_str());
   capture_failed = true;
 }
 
@@ -114,7 +114,19 @@ at::Tensor Monitor::Impl::observe(int64_t layer, const at::Tensor& q, const at::
 bool Monitor::Impl::beyond_told(int64_t layer) {
   const std::thread::id thread = std::this_thread::get_id();
   const auto told = ids.find(thread);
-  return told != ids.end() && capture->layers[layer].calls[thread] >= told->second.size();
+  if (told == ids.end()) return false;
+  const auto own = capture->layers.find(layer);
+  if (own == capture->layers.end()) return told->second.empty();
+  const auto calls = own->second.calls.find(thread);
+  return calls != own->second.calls.end() && calls->second >= told->second.size();
+}
+
+bool Monitor::Impl::told_all(size_t forwards) {
+  const std::scoped_lock lock(tap_mutex);
+  const auto told = ids.find(std::this_thread::get_id());
+  if (told == ids.end() || forwards < told->second.size()) return false;
+  health->taps_skipped.fetch_add(1, std::memory_order_relaxed);
+  return true;
 }
 
 void Monitor::Impl::capture_train(int64_t layer, const at::Tensor& q, const at::Tensor& k,
@@ -202,7 +214,8 @@ void Monitor::Impl::self_check(int64_t layer, const at::Tensor& q, const at::Ten
                error,
                " of its size, so its attention figures are withheld; pass the layer's bias or "
                "mask, scale, causality, dropout, softcap, window, documents and sinks in "
-               "AttentionCall"));
+               "AttentionCall")
+          .c_str());
 }
 
 at::Tensor Monitor::Impl::ablate(int64_t layer, const at::Tensor& z) const {

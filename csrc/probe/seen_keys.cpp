@@ -3,13 +3,16 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <limits>
 
 namespace headscope {
 namespace {
 
+// Masks are also written with large finite numbers, -1e9 or the dtype's lowest; no key weighs
+// anything there.
+constexpr double kHidden = -1e4;
+
 at::Tensor attended(const at::Tensor& mask) {
-  return mask.scalar_type() == at::kBool ? mask : mask.ne(-std::numeric_limits<double>::infinity());
+  return mask.scalar_type() == at::kBool ? mask : mask.le(kHidden).logical_not();
 }
 
 /// The sampled rows of a mask, joined over heads: bool [B or 1, R or 1, T or 1].

@@ -83,8 +83,9 @@ class StepScope {
 
  private:
   friend class Monitor;
-  explicit StepScope(Monitor* monitor) : monitor_(monitor) {}
+  StepScope(Monitor* monitor, uint64_t step) : monitor_(monitor), step_(step) {}
   Monitor* monitor_;
+  uint64_t step_;  // a scope that the next step has replaced ends nothing
 };
 
 /// Watches one model. Several may live in a process; taps belong to the monitor they call.
@@ -176,7 +177,7 @@ class Monitor {
   HEADSCOPE_API at::Tensor observe_active(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                                           const at::Tensor& v, const at::Tensor& z,
                                           const AttentionCall& call);
-  void end_step();
+  void end_step(uint64_t step);
 
   struct Impl;
   Monitor(Options options, std::vector<std::shared_ptr<Sink>> sinks,

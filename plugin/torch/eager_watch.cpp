@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/TensorSubclassLikeUtils.h>
+#include <ATen/TracerMode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 
@@ -9,7 +10,8 @@
 #include <memory>
 #include <optional>
 #include <utility>
-#include <vector>
+
+#include "plugin/torch/sdpa_override.h"
 
 // Without NDEBUG RecordFunction::inputs() of a release build of torch throws inside the callback,
 // and torch swallows that: calls would vanish.
@@ -27,7 +29,7 @@ struct Pending {
 };
 
 struct Watch {
-  std::vector<CallObserver*> observers;
+  ObserverList observers;
   at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
   std::optional<Pending> product, softmax;
 };
@@ -61,6 +63,7 @@ std::unique_ptr<at::ObserverContext> at_start(const at::RecordFunction& function
              added = std::strcmp(name, "aten::baddbmm") == 0,
              softmax = std::strcmp(name, "aten::softmax") == 0;
   if (!product && !added && !softmax) return nullptr;
+  if (inside_sdpa() || at::tracer::impl::is_dispatch_enabled()) return nullptr;
   const at::DisableRecordFunctionGuard quiet;
   const auto inputs = function.inputs();
   const auto tensor = [&](size_t i) {
@@ -84,14 +87,18 @@ std::unique_ptr<at::ObserverContext> at_start(const at::RecordFunction& function
 /// Tells the observers of a whole attention; writes what they return into the product's own output.
 void show(const Held& held, const Pending& scores, const at::Tensor& output) {
   const int64_t merged = output.size(0), tokens = output.size(1), keys = held.right.size(1);
-  for (CallObserver* observer : std::vector<CallObserver*>(watch.observers)) {
+  for (CallObserver* observer : watch.observers.living()) {
     int64_t heads = scores.scores.dim() == 4 ? scores.scores.size(1) : 0;
     if (heads == 0) heads = observer->heads_of_next(merged);
     SeenCall call{SeenCall::Kind::kEager, scores.q, scores.k, held.right, output, {}};
+    // Under autocast the product was shown f32 beside bf16; with a scale of 0 only their shape
+    // counts.
+    call.q = call.q.to(held.right.scalar_type());
+    call.k = call.k.to(held.right.scalar_type());
     if (heads > 0 && merged % heads == 0) {
       const int64_t batch = merged / heads;
-      call.q = scores.q.view({batch, heads, tokens, scores.q.size(2)});
-      call.k = scores.k.transpose(1, 2).view({batch, heads, keys, scores.k.size(1)});
+      call.q = call.q.view({batch, heads, tokens, scores.q.size(2)});
+      call.k = call.k.transpose(1, 2).view({batch, heads, keys, scores.k.size(1)});
       call.v = held.right.view({batch, heads, keys, held.right.size(2)});
       call.z = output.view({batch, heads, tokens, output.size(2)});
       call.call.bias = scores.scores.detach().view({batch, heads, tokens, keys});
@@ -129,8 +136,8 @@ void at_end(const at::RecordFunction& function, at::ObserverContext* context) {
 }  // namespace
 
 void observe_eager(CallObserver* observer) {
-  watch.observers.push_back(observer);
-  if (watch.observers.size() > 1) return;
+  watch.observers.add(observer);
+  if (watch.handle != at::INVALID_CALLBACK_HANDLE) return;
   watch.handle = at::addThreadLocalCallback(at::RecordFunctionCallback(at_start, at_end)
                                                 .needsInputs(true)
                                                 .needsOutputs(true)
@@ -138,8 +145,9 @@ void observe_eager(CallObserver* observer) {
 }
 
 void stop_observing_eager(CallObserver* observer) {
-  if (std::erase(watch.observers, observer) == 0 || !watch.observers.empty()) return;
-  at::removeCallback(watch.handle);
+  watch.observers.remove(observer);
+  if (!watch.observers.living().empty() || watch.handle == at::INVALID_CALLBACK_HANDLE) return;
+  at::removeCallback(std::exchange(watch.handle, at::INVALID_CALLBACK_HANDLE));
   watch.product.reset();
   watch.softmax.reset();
 }

@@ -7,7 +7,6 @@
 #include <ATen/ops/scaled_dot_product_attention_native.h>
 #include <torch/library.h>
 
-#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <stdexcept>
@@ -20,7 +19,16 @@ constexpr const char* kOperator = "scaled_dot_product_attention";
 
 // Threads that observe at all: the one relaxed load of an idle call.
 std::atomic<int> observing_threads{0};
-thread_local std::vector<CallObserver*> observers;
+thread_local ObserverList observers;
+
+// Its math path is a bmm, a softmax and a bmm: one attention, not two.
+thread_local int depth = 0;
+struct Inside {
+  Inside() { ++depth; }
+  ~Inside() { --depth; }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+};
 
 /// Graphs are traced with stand-ins for tensors: there is nothing to measure in them.
 bool stands_in(const at::Tensor& tensor) {
@@ -30,8 +38,9 @@ bool stands_in(const at::Tensor& tensor) {
 at::Tensor watched(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                    const std::optional<at::Tensor>& mask, double dropout, bool is_causal,
                    std::optional<double> scale, bool enable_gqa) {
-  // The composite itself: autograd sees the operators that it calls, as without us. It may also be
-  // unwound by a checkpoint that stops early, so nothing is held across it.
+  // The composite itself: autograd sees the operators that it calls, as without us. A checkpoint
+  // that stops early unwinds through it.
+  const Inside inside;
   at::Tensor z = at::native::scaled_dot_product_attention(q, k, v, mask, dropout, is_causal, scale,
                                                           enable_gqa);
   if (observing_threads.load(std::memory_order_relaxed) == 0 || observers.empty() || stands_in(q))
@@ -41,7 +50,7 @@ at::Tensor watched(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
   call.call.is_causal = is_causal;
   call.call.scale = scale;
   call.call.dropout = dropout;
-  for (size_t i = 0; i < observers.size(); ++i) call.z = observers[i]->seen(call);
+  for (CallObserver* observer : observers.living()) call.z = observer->seen(call);
   return call.z;
 }
 
@@ -61,7 +70,10 @@ SdpaOverride::SdpaOverride() : kernels_(std::make_unique<Kernels>()) {
   kernels_->inference.impl(kOperator, TORCH_FN(watched));
 }
 
-SdpaOverride::~SdpaOverride() = default;
+SdpaOverride::~SdpaOverride() {
+  const std::scoped_lock lock(acquire_mutex);
+  kernels_.reset();
+}
 
 std::shared_ptr<SdpaOverride> SdpaOverride::acquire() {
   const std::scoped_lock lock(acquire_mutex);
@@ -81,14 +93,17 @@ std::shared_ptr<SdpaOverride> SdpaOverride::acquire() {
   return made;
 }
 
+bool inside_sdpa() { return depth > 0; }
+
 void observe_sdpa(CallObserver* observer) {
-  if (observers.empty()) observing_threads.fetch_add(1, std::memory_order_relaxed);
-  observers.push_back(observer);
+  if (observers.living().empty()) observing_threads.fetch_add(1, std::memory_order_relaxed);
+  observers.add(observer);
 }
 
 void stop_observing_sdpa(CallObserver* observer) {
-  if (std::erase(observers, observer) > 0 && observers.empty())
-    observing_threads.fetch_sub(1, std::memory_order_relaxed);
+  if (observers.empty()) return;  // it was watching on another thread
+  observers.remove(observer);
+  if (observers.living().empty()) observing_threads.fetch_sub(1, std::memory_order_relaxed);
 }
 
 }  // namespace headscope

@@ -24,6 +24,9 @@ class SdpaOverride {
   std::unique_ptr<Kernels> kernels_;
 };
 
+/// True while this thread runs the operator's own arithmetic.
+bool inside_sdpa();
+
 /// Adds or removes an observer of this thread's calls.
 void observe_sdpa(CallObserver* observer);
 void stop_observing_sdpa(CallObserver* observer);

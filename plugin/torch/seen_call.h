@@ -2,9 +2,39 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <memory>
+#include <vector>
+
 #include "headscope/monitor.h"
 
 namespace headscope {
+
+class CallObserver;
+
+/// One thread's observers.
+class ObserverList {
+ public:
+  void add(CallObserver* observer);
+  void remove(const CallObserver* observer) {
+    std::erase_if(entries_, [&](const Entry& entry) { return entry.observer == observer; });
+  }
+  bool empty() const { return entries_.empty(); }
+  /// Those that still exist.
+  std::vector<CallObserver*> living() {
+    std::erase_if(entries_, [](const Entry& entry) { return entry.alive.expired(); });
+    std::vector<CallObserver*> all;
+    for (const Entry& entry : entries_) all.push_back(entry.observer);
+    return all;
+  }
+
+ private:
+  struct Entry {
+    CallObserver* observer;
+    std::weak_ptr<const int> alive;
+  };
+  std::vector<Entry> entries_;
+};
 
 /// One attention call as a call source saw it. Lives as long as the call itself.
 struct SeenCall {
@@ -14,13 +44,20 @@ struct SeenCall {
   AttentionCall call;
 };
 
-/// Who is told of calls; returns what the call is to give: z, or z with heads zeroed.
+/// Who is told of the calls of one thread. Lists of observers are thread-local and may outlive one
+/// that was destroyed on another thread: they hold its `alive` weakly. Returns what the call is to
+/// give: z, or z with heads zeroed.
 class CallObserver {
  public:
   virtual ~CallObserver() = default;
   virtual at::Tensor seen(SeenCall call) noexcept = 0;
+  const std::shared_ptr<const int> alive = std::make_shared<const int>(0);
   /// The heads of an eager call whose batch and heads share a dimension: N = B H; 0: not known.
   virtual int64_t heads_of_next(int64_t merged) const noexcept = 0;
 };
+
+inline void ObserverList::add(CallObserver* observer) {
+  entries_.push_back({observer, observer->alive});
+}
 
 }  // namespace headscope

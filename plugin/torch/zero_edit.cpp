@@ -76,6 +76,7 @@ ZeroEdit::~ZeroEdit() { watch(false); }
 void ZeroEdit::learn_forward() {
   const at::Tensor all = impl_.plan->chunks.front().tokens;
   const at::Tensor tokens = all.narrow(0, 0, std::min(kLearningRows, all.size(0)));
+  learning_rows_ = tokens.size(0);
   const HostGuard guard;
   const std::shared_ptr<void> evaluation =
       impl_.host->enter_evaluation ? impl_.host->enter_evaluation() : nullptr;
@@ -93,9 +94,8 @@ void ZeroEdit::learn_forward() {
 }
 
 void ZeroEdit::watch(bool on) {
-  if (on == watching_) return;
-  watching_ = on;
-  thread_ = std::this_thread::get_id();
+  if (watching_.exchange(on) == on) return;
+  if (on) thread_ = std::this_thread::get_id();
   if (uses_sdpa_) on ? observe_sdpa(this) : stop_observing_sdpa(this);
   if (uses_eager_) on ? observe_eager(this) : stop_observing_eager(this);
 }
@@ -103,21 +103,25 @@ void ZeroEdit::watch(bool on) {
 void ZeroEdit::measuring(bool on) noexcept {
   impl_.gate->guarded(Fault::kTap, [&] {
     if (!on) forward_begins();  // the last forward must have been whole
+    forwards_ = 0;
     watch(on);
   });
 }
 
 void ZeroEdit::forward_begins() noexcept {
-  if (!lost_ && next_ != 0) {
-    impl_.refuse_capture(c10::str("a forward made ", next_, " attention calls where ",
-                                  sites_.size(), " were learnt when the monitor was attached"));
-  }
+  if (std::this_thread::get_id() != thread_) return;  // a micro-batch of another thread's
+  impl_.gate->guarded(Fault::kTap, [&] {
+    if (!lost_ && next_ != 0) {
+      impl_.refuse_capture(c10::str("a forward made ", next_, " attention calls where ",
+                                    sites_.size(), " were learnt when the monitor was attached"));
+    }
+  });
   next_ = 0;
   lost_ = false;
 }
 
 int64_t ZeroEdit::heads_of_next(int64_t merged) const noexcept {
-  if (learning_) return merged % kLearningRows == 0 ? merged / kLearningRows : 0;
+  if (learning_) return merged % learning_rows_ == 0 ? merged / learning_rows_ : 0;
   return sites_[next_].query_heads;
 }
 
@@ -126,7 +130,8 @@ at::Tensor ZeroEdit::seen(SeenCall call) noexcept {
   impl_.gate->guarded(Fault::kTap, [&] {
     if (learning_) {
       learn(call);
-    } else if (impl_.wants_call(monitor_.mode_.load(std::memory_order_relaxed)) && !lost_) {
+    } else if (watching_ && !lost_ &&
+               impl_.wants_call(monitor_.mode_.load(std::memory_order_relaxed))) {
       given = measure(call);
     }
   });
@@ -161,7 +166,13 @@ std::string ZeroEdit::difference(const SeenCall& call) const {
                   " where the monitor learnt at attach ", shape_of(want));
 }
 
-at::Tensor ZeroEdit::measure(const SeenCall& call) {
+at::Tensor ZeroEdit::measure(SeenCall& call) {
+  const bool train = monitor_.mode_.load(std::memory_order_relaxed) == Monitor::Mode::kTrain;
+  // An evaluation after the last micro-batch that was told may be of another model altogether.
+  if (train && next_ == 0 && impl_.told_all(forwards_)) return call.z;
+  // Dropout does nothing in a probe: what stands between softmax and product there, the self-check
+  // judges.
+  if (!train) call.call.dropout = 0;
   const std::string wrong = difference(call);
   if (!wrong.empty()) {
     lost_ = true;
@@ -170,6 +181,7 @@ at::Tensor ZeroEdit::measure(const SeenCall& call) {
   }
   const int64_t layer = sites_[next_].layer;
   next_ = (next_ + 1) % sites_.size();
+  if (next_ == 0) ++forwards_;
   return layer < 0 ? call.z : monitor_.observe(layer, call.q, call.k, call.v, call.z, call.call);
 }
 
@@ -178,8 +190,10 @@ std::vector<AttentionSite> Monitor::attach_zero_edit(int64_t layers) {
   if (impl_->closed) refuse("the monitor is closed");
   if (layers < 0) refuse("layers must not be negative, got " + std::to_string(layers));
   if (!impl_->host || !impl_->plan) refuse("call set_probe first: its forward shows the layers");
+  if (mode_.load(std::memory_order_relaxed) != Mode::kIdle)
+    refuse("a measured step is open; attach between steps");
   impl_->drain();
-  impl_->calls.reset();
+  // One that throws leaves an earlier one in place.
   auto watch = std::make_unique<ZeroEdit>(*this, layers);
   std::vector<AttentionSite> sites = watch->sites();
   impl_->calls = std::move(watch);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -30,7 +31,7 @@ class ZeroEdit final : public CallWatch, private CallObserver {
 
   void learn_forward();
   void learn(const SeenCall& call);
-  at::Tensor measure(const SeenCall& call);
+  at::Tensor measure(SeenCall& call);
   void watch(bool on);
   /// What is wrong with a call at its place, empty when nothing is.
   std::string difference(const SeenCall& call) const;
@@ -41,9 +42,12 @@ class ZeroEdit final : public CallWatch, private CallObserver {
   std::vector<AttentionSite> sites_;
   bool uses_sdpa_ = true, uses_eager_ = true;
   bool learning_ = false;
-  bool watching_ = false, lost_ = false;  // lost: the order of this forward is not the learnt one
-  size_t next_ = 0;                       // site of the next call
-  std::thread::id thread_;
+  int64_t learning_rows_ = 0;
+  std::atomic<bool> watching_{false};
+  bool lost_ = false;       // the order of this forward is not the learnt one
+  size_t next_ = 0;         // site of the next call
+  size_t forwards_ = 0;     // whole ones of this measurement
+  std::thread::id thread_;  // the one that watches
 };
 
 }  // namespace headscope

@@ -1,7 +1,7 @@
 // What attaching costs a training run: rows 10 to 13 of the goals.
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 

@@ -124,6 +124,45 @@ TEST(Measuring, ReadsBeforeTheHostWritesOver) {
   EXPECT_NEAR(attached.monitor->report().last_train->heads.at(2).output_norm, norm, 1e-5);
 }
 
+// `scope.emplace(monitor->begin_step(..))` begins a step before the one before has ended.
+TEST(Measuring, AScopeThatTheNextOneReplacesEndsNothing) {
+  TinyModel model(2);
+  Options options;
+  options.schedule.train_every = 1;
+  Attached attached(model, options, /*with_probe=*/false);
+  std::optional<StepScope> scope;
+  for (int64_t step = 0; step < 12; ++step) {
+    scope.emplace(attached.monitor->begin_step({.step = step}));
+    testing::tiny_step(model, testing::tiny_batch(step));
+  }
+  scope.reset();
+  const RunReport report = attached.monitor->report();
+  EXPECT_EQ(report.health.measured_steps, 12u);
+  EXPECT_EQ(report.last_train->step, 11);
+  EXPECT_TRUE(attached.log->empty());
+}
+
+TEST(Measuring, AProbeThatIsSetWithinAStepGivesTheStepUp) {
+  TinyModel model(2);
+  Options options;
+  options.schedule.train_every = 1;
+  Attached attached(model, options);
+  {
+    auto scope = attached.monitor->begin_step({.step = 0, .tokens_seen = 0});
+    model.forward(testing::tiny_batch(0));
+    ProbeOptions probe = testing::tiny_probe();
+    Pattern own = probe.patterns.back();
+    own.name = "mine";
+    probe.patterns.push_back(own);
+    attached.monitor->set_probe(
+        model, [&](const at::Tensor& tokens) { return model.forward(tokens); }, probe);
+  }
+  tiny_training(model, attached.monitor.get(), 1, 12);
+  const RunReport report = attached.monitor->report();
+  EXPECT_EQ(report.last_train->patterns.size(), 7u);
+  for (const auto& [kind, count] : report.health.errors) EXPECT_EQ(count, 0u) << kind;
+}
+
 TEST(Measuring, EventsReachTheCallback) {
   TinyModel model(1);
   Options options;

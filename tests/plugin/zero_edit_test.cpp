@@ -4,6 +4,7 @@
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/transformerlayer.h>
 
+#include <optional>
 #include <stdexcept>
 #include <thread>
 
@@ -182,22 +183,26 @@ TEST(ZeroEdit, CrossAttentionIsNamedAndLeftOut) {
 TEST(ZeroEdit, AForwardOfAnotherOrderIsRefusedThenMeasuredAgain) {
   TinyModel model(2);
   AttachedOutside outside(model);
-  bool extra = false;
-  model.on_forward = [&] {
-    if (!extra || !at::GradMode::is_enabled()) return;
-    const at::Tensor q = at::randn({4, 2, 16, 8});
-    at::scaled_dot_product_attention(q, q, q);
+  const auto run = [&](int64_t first, int64_t last, bool extra) {
+    for (int64_t step = first; step < last; ++step) {
+      auto scope = outside.monitor->begin_step(
+          {.step = step, .tokens_seen = 64.0 * static_cast<double>(step)});
+      scope.micro_batch(testing::tiny_batch(step));
+      if (extra) {
+        const at::Tensor q = at::randn({4, 2, 16, 8});
+        at::scaled_dot_product_attention(q, q, q);
+      }
+      testing::tiny_step(model, testing::tiny_batch(step));
+    }
   };
-  train(model, *outside.monitor, 0, 11);
+  run(0, 11, false);
   EXPECT_EQ(outside.monitor->health().errors.at("tap"), 0u);
   const int64_t good = outside.monitor->report().last_train->step;
-  extra = true;
-  train(model, *outside.monitor, 11, 30);
+  run(11, 30, true);
   EXPECT_GT(outside.monitor->health().errors.at("tap"), 0u);
   EXPECT_EQ(outside.monitor->report().last_train->step, good) << "nothing wrong was published";
   EXPECT_THAT(*outside.log, ::testing::Contains(HasSubstr("where the monitor learnt at attach")));
-  extra = false;
-  train(model, *outside.monitor, 30, 90);
+  run(30, 90, false);
   EXPECT_GT(outside.monitor->report().last_train->step, 40);
 }
 
@@ -270,6 +275,68 @@ TEST(ZeroEdit, SeesTorchNnEncoderAndDecoderLayers) {
   // A causal mask, recovered from the scores alone: position 0 attends to itself only.
   EXPECT_EQ(report.last_train->heads.size(), 8u);
   EXPECT_TRUE(report.last_probe->heads[0].participation_ratio >= 1);
+}
+
+// Values of another width than keys take torch's math path: a bmm, a softmax and a bmm inside one
+// call.
+TEST(ZeroEdit, AnOperatorOnItsMathPathIsOneAttention) {
+  TinyModel unused(1);
+  Attached attached(unused, {}, false);
+  attached.monitor->set_probe(
+      unused,
+      [&](const at::Tensor& tokens) {
+        const at::Tensor q = at::randn({tokens.size(0), 2, tokens.size(1), 6});
+        at::scaled_dot_product_attention(q, q, q.narrow(3, 0, 4), {}, 0.0, true);
+        at::scaled_dot_product_attention(q, q, q, {}, 0.0, true);
+        return at::Tensor();
+      },
+      testing::tiny_probe());
+  const auto sites = attached.monitor->attach_zero_edit(2);
+  ASSERT_EQ(sites.size(), 2u);
+  EXPECT_EQ(sites[0].kind, "scaled_dot_product_attention");
+  EXPECT_EQ(sites[0].value_dim, 4);
+}
+
+TEST(ZeroEdit, AProbeOfSingleRowsStillShowsTheHeads) {
+  TorchNnModel model(/*decoder=*/false);
+  TinyModel unused(1);
+  Attached attached(unused, {}, false);
+  ProbeOptions probe = testing::tiny_probe();
+  probe.micro_batch = 1;
+  attached.monitor->set_probe(
+      model, [&](const at::Tensor& tokens) { return model.forward(tokens); }, probe);
+  EXPECT_EQ(attached.monitor->attach_zero_edit(1).front().query_heads, 4);
+}
+
+TEST(ZeroEdit, AnotherModelsForwardAfterTheToldOnesIsLeftOut) {
+  TinyModel model(2);
+  AttachedOutside outside(model);
+  for (int64_t step = 0; step < 21; ++step) {
+    auto scope = outside.monitor->begin_step(
+        {.step = step, .tokens_seen = 64.0 * static_cast<double>(step)});
+    scope.micro_batch(testing::tiny_batch(step));
+    testing::tiny_step(model, testing::tiny_batch(step));
+    const at::NoGradGuard no_grad;
+    const at::Tensor q = at::randn({1, 3, 7, 5});
+    at::scaled_dot_product_attention(q, q, q);
+  }
+  const RunReport report = outside.monitor->report();
+  EXPECT_EQ(report.health.errors.at("tap"), 0u);
+  EXPECT_EQ(report.last_train->step, 20);
+}
+
+TEST(ZeroEdit, AMonitorThatDiesOnAnotherThreadLeavesNoOneToCall) {
+  TinyModel model(2);
+  auto outside = std::make_unique<AttachedOutside>(model);
+  std::optional<StepScope> scope(outside->monitor->begin_step({.step = 0}));
+  EXPECT_THAT(refusal_of([&] { outside->monitor->attach_zero_edit(); }),
+              HasSubstr("between steps"));
+  std::thread([&] {
+    scope.reset();
+    outside.reset();
+  }).join();
+  model.forward(testing::tiny_batch(0));
+  EXPECT_FALSE(sdpa_is_overridden());
 }
 
 TEST(Wrappers, GiveWhatTheModulesGive) {
