@@ -1,6 +1,5 @@
 # What `cmake --install` puts into a prefix: headers, library, command, and what CMake and pkg-config
 # need to find them. Nothing of it names a folder of the build, so the prefix may be moved.
-include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/headscope)

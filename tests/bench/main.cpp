@@ -58,6 +58,9 @@ int main(int argc, char** argv) {
   std::string file;
   bool strict = false;
   app.add_option("--json", file, "Write the rows into this file");
+  std::string group;
+  app.add_option("--group", group, "Only these rows: kernels, monitor or cost")
+      ->check(CLI::IsMember({"kernels", "monitor", "cost"}));
   app.add_flag("--strict", strict, "Exit with 1 when a measured row is below its must");
   CLI11_PARSE(app, argc, argv);
   try {
@@ -67,7 +70,14 @@ int main(int argc, char** argv) {
                 instructions.c_str());
     nlohmann::json rows = nlohmann::json::array();
     bool below = false;
-    for (const auto measure : {kernel_rows, monitor_rows, cost_rows, unmeasured_rows}) {
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a row is seen when it is measured
+    const std::vector<std::pair<std::string, std::vector<Row> (*)()>> groups = {
+        {"kernels", kernel_rows},
+        {"monitor", monitor_rows},
+        {"cost", cost_rows},
+        {"", unmeasured_rows}};
+    for (const auto& [name, measure] : groups) {
+      if (!group.empty() && name != group) continue;
       for (const Row& row : measure()) {
         print(row);
         rows.push_back(row_json(row));
