@@ -86,7 +86,7 @@ def budgets_of(ledger):
     """Rows `| name | seconds | ... |` of the time ledger."""
     budgets = {}
     for line in ledger.read_text().splitlines():
-        match = re.match(r"\|\s*([a-z][a-z -]*?)\s*\|\s*(\d+)\s*\|", line)
+        match = re.match(r"\|\s*([a-z][a-z0-9 -]*?)\s*\|\s*(\d+)\s*\|", line)
         if match:
             budgets[match[1]] = int(match[2])
     return budgets

@@ -64,13 +64,13 @@ int main(int argc, char** argv) {
   app.add_flag("--strict", strict, "Exit with 1 when a measured row is below its must");
   CLI11_PARSE(app, argc, argv);
   try {
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a row is seen when it is measured
     at::set_num_threads(1);
     const std::string instructions = at::get_cpu_capability();
     std::printf("headscope %s, CPU capability %s, one thread\n", headscope::version(),
                 instructions.c_str());
     nlohmann::json rows = nlohmann::json::array();
     bool below = false;
-    std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a row is seen when it is measured
     const std::vector<std::pair<std::string, std::vector<Row> (*)()>> groups = {
         {"kernels", kernel_rows},
         {"monitor", monitor_rows},
