@@ -34,10 +34,10 @@ Options quiet_options() {
   return options;
 }
 
-/// A GPT-like model of 6 layers, 8 heads of 64, T = 256, batch 4.
+/// A GPT-like model of 6 layers, 8 heads of 64, T = 128, batch 2.
 class BenchModel {
  public:
-  static constexpr int64_t kLayers = 6, kHeads = 8, kWidth = 512, kContext = 256, kBatch = 4,
+  static constexpr int64_t kLayers = 6, kHeads = 8, kWidth = 512, kContext = 128, kBatch = 2,
                            kVocab = 512;
   BenchModel() {
     const auto weight = [&](at::IntArrayRef sizes) {
