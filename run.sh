@@ -283,7 +283,7 @@ run_ctest() {
   rm -rf "$folder/tests/results"
   mkdir -p "$folder/tests/results"
   (cd "$folder" && ctest --output-on-failure --no-tests=error -j "$(nproc)" "${filter[@]}" \
-    --output-junit "$folder/tests/results/ctest.junit")
+    --test-output-size-passed 100000 --output-junit "$folder/tests/results/ctest.junit")
 }
 
 main() {

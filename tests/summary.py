@@ -57,6 +57,14 @@ def count_gtest(path, row, report, where):
             row.passed += 1
 
 
+def count_unittest_skips(output, row, report, where):
+    """Python's unittest passes a program whose tests were skipped: `test_x (...) ... skipped 'why'`, verbosity 2."""
+    # A test with a docstring has it on a line of its own.
+    for match in re.finditer(r"^(test\w+) \([^\n]*\)(?:\n[^\n]+?)? \.\.\. skipped (['\"])(.*?)\2$", output, re.MULTILINE):
+        row.skipped += 1
+        report.skips.append(f"{where}: {match[1]}: {match[3]}")
+
+
 def count_folder(folder, prefix, report):
     results = folder / "tests" / "results"
     labels = labels_of(folder)
@@ -71,6 +79,7 @@ def count_folder(folder, prefix, report):
             count_gtest(gtest, row, report, label)
         elif status == "run":
             row.passed += 1
+            count_unittest_skips(case.findtext("system-out") or "", row, report, f"{label}: {name}")
         elif status in ("notrun", "disabled"):
             row.skipped += 1
             output = (case.findtext("system-out") or "").strip().splitlines()

@@ -12,6 +12,7 @@
 #include "csrc/exporter/file_system.h"
 #include "csrc/exporter/sqlite.h"
 #include "headscope/sinks.h"
+#include "tests/support/needs.h"
 #include "tests/support/sample_snapshot.h"
 #include "tests/support/snapshot_equal.h"
 #include "tests/support/temporary_directory.h"
@@ -218,9 +219,8 @@ TEST(History, AnotherProcessReadsWhileWeWrite) {
   history->publish(shared(at(10)));
   const std::string command =
       "sqlite3 -readonly " + directory.path() + "/history.sqlite 'SELECT count(*) FROM snapshot'";
-  if (std::system("command -v sqlite3 > /dev/null 2>&1") != 0) {
-    GTEST_SKIP() << "the sqlite3 command is not installed";
-  }
+  HEADSCOPE_NEED(std::system("command -v sqlite3 > /dev/null 2>&1") == 0,
+                 "the sqlite3 command is not installed");
   Database reader(directory.file("history.sqlite"), Database::Mode::kReadOnly);
   reader.execute("BEGIN");
   EXPECT_EQ(reader.integer_of("SELECT count(*) FROM snapshot"), 1);

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "tests/support/full_disk.h"
+#include "tests/support/needs.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_model.h"
 
@@ -90,9 +91,9 @@ TEST(StateFile, AMonitorGoesOnFromIt) {
 
 TEST(StateFile, PythonReadsIt) {
   const std::string python = HEADSCOPE_TORCH_PYTHON;
-  if (python.empty()) GTEST_SKIP() << "no Python lies beside the torch of this build";
-  if (std::system((python + " -c 'import torch' > /dev/null 2>&1").c_str()) != 0)
-    GTEST_SKIP() << python << " cannot import torch";
+  HEADSCOPE_NEED(!python.empty(), "no Python lies beside the torch of this build");
+  HEADSCOPE_NEED(std::system((python + " -c 'import torch' > /dev/null 2>&1").c_str()) == 0,
+                 python + " cannot import torch");
   const TemporaryDirectory folder;
   const StateDict state = lived_state();
   save_state(state, folder.file("state.pt"));
@@ -105,11 +106,11 @@ TEST(StateFile, PythonReadsIt) {
       "    print(name, state[name].dtype, sum((i + 1) * b for i, b in enumerate(raw)), sep=':')\n";
   write_text(folder.file("read.py"), program);
   const std::string command = python + " " + folder.file("read.py") + " " +
-                              folder.file("state.pt") + " > " + folder.file("out.txt") +
-                              " 2> /dev/null";
+                              folder.file("state.pt") + " > " + folder.file("out.txt") + " 2> " +
+                              folder.file("errors.txt");  // torch warns of what it lacks
   const int status = std::system(command.c_str());
   const std::string said = text_of(folder.file("out.txt"));
-  ASSERT_EQ(status, 0) << said;
+  ASSERT_EQ(status, 0) << said << text_of(folder.file("errors.txt"));
   std::string want;
   for (const auto& [name, tensor] : state) {
     const std::string raw = bytes_of(tensor);

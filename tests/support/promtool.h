@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "tests/support/needs.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/text_file.h"
 
@@ -26,4 +27,4 @@ inline std::string promtool_complaints(const std::string& metrics) {
 
 /// For tests that need promtool (Debian package prometheus).
 #define HEADSCOPE_NEED_PROMTOOL() \
-  if (!headscope::testing::have_promtool()) GTEST_SKIP() << "promtool is not installed"
+  HEADSCOPE_NEED(headscope::testing::have_promtool(), "promtool is not installed")
