@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 #include <stdexcept>
 #include <string>
 
@@ -137,12 +136,6 @@ void Budget::restore(const std::vector<double>& state) {
       throw std::runtime_error("headscope: the state's budget is damaged");
     entries_.push_back({time - state[i], state[i + 1], static_cast<Work>(static_cast<int>(work))});
   }
-}
-
-double thread_cpu_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 }  // namespace headscope

@@ -56,7 +56,4 @@ class Budget {
   std::deque<Entry> entries_;
 };
 
-/// Seconds of the calling thread's CPU time.
-double thread_cpu_seconds();
-
 }  // namespace headscope

@@ -1,8 +1,7 @@
 #include "csrc/monitor/health.h"
 
 #include <chrono>
-
-#include "csrc/monitor/budget.h"
+#include <ctime>
 
 namespace headscope {
 namespace {
@@ -15,6 +14,12 @@ int64_t now_nanoseconds() {
 
 double seconds(const std::atomic<uint64_t>& nanoseconds) {
   return 1e-9 * static_cast<double>(nanoseconds.load(std::memory_order_relaxed));
+}
+
+double thread_cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -10,12 +9,32 @@
 
 namespace headscope {
 
-class CallObserver;
+/// One attention call as a call source saw it. Lives as long as the call itself.
+struct SeenCall {
+  enum class Kind { kSdpa, kEager };
+  Kind kind;
+  at::Tensor q, k, v, z;  ///< [B, H, T, D] when the heads are known, else as the call had them
+  AttentionCall call;
+};
+
+/// Who is told of the calls of one thread.
+class CallObserver {
+ public:
+  virtual ~CallObserver() = default;
+  /// Returns what the call is to give: z, or z with heads zeroed.
+  virtual at::Tensor seen(SeenCall call) noexcept = 0;
+  /// The heads of an eager call whose batch and heads share a dimension: N = B H; 0: not known.
+  virtual int64_t heads_of_next(int64_t merged) const noexcept = 0;
+
+  /// Held weakly by the lists below, which are thread-local and may outlive an observer that is
+  /// destroyed on another thread.
+  const std::shared_ptr<const int> alive = std::make_shared<const int>(0);
+};
 
 /// One thread's observers.
 class ObserverList {
  public:
-  void add(CallObserver* observer);
+  void add(CallObserver* observer) { entries_.push_back({observer, observer->alive}); }
   void remove(const CallObserver* observer) {
     std::erase_if(entries_, [&](const Entry& entry) { return entry.observer == observer; });
   }
@@ -35,29 +54,5 @@ class ObserverList {
   };
   std::vector<Entry> entries_;
 };
-
-/// One attention call as a call source saw it. Lives as long as the call itself.
-struct SeenCall {
-  enum class Kind { kSdpa, kEager };
-  Kind kind;
-  at::Tensor q, k, v, z;  ///< [B, H, T, D] when the heads are known, else as the call had them
-  AttentionCall call;
-};
-
-/// Who is told of the calls of one thread. Lists of observers are thread-local and may outlive one
-/// that was destroyed on another thread: they hold its `alive` weakly. Returns what the call is to
-/// give: z, or z with heads zeroed.
-class CallObserver {
- public:
-  virtual ~CallObserver() = default;
-  virtual at::Tensor seen(SeenCall call) noexcept = 0;
-  const std::shared_ptr<const int> alive = std::make_shared<const int>(0);
-  /// The heads of an eager call whose batch and heads share a dimension: N = B H; 0: not known.
-  virtual int64_t heads_of_next(int64_t merged) const noexcept = 0;
-};
-
-inline void ObserverList::add(CallObserver* observer) {
-  entries_.push_back({observer, observer->alive});
-}
 
 }  // namespace headscope

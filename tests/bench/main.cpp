@@ -71,18 +71,18 @@ int main(int argc, char** argv) {
                 instructions.c_str());
     nlohmann::json rows = nlohmann::json::array();
     bool below = false;
-    const std::vector<std::pair<std::string, std::vector<Row> (*)()>> groups = {
+    const Emit emit = [&](const Row& row) {
+      print(row);
+      rows.push_back(row_json(row));
+      below = below || (row.is_measured() && !row.meets(row.must));
+    };
+    const std::vector<std::pair<std::string, void (*)(const Emit&)>> groups = {
         {"kernels", kernel_rows},
         {"monitor", monitor_rows},
         {"cost", cost_rows},
         {"", unmeasured_rows}};
     for (const auto& [name, measure] : groups) {
-      if (!group.empty() && name != group) continue;
-      for (const Row& row : measure()) {
-        print(row);
-        rows.push_back(row_json(row));
-        below = below || (row.is_measured() && !row.meets(row.must));
-      }
+      if (group.empty() || name == group) measure(emit);
     }
     if (!file.empty()) {
       std::ofstream out(file);

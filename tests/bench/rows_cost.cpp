@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <deque>
 #include <optional>
 
@@ -16,12 +15,6 @@
 
 namespace headscope::bench {
 namespace {
-
-double process_cpu_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 
 double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -294,9 +287,12 @@ Row memory_row() {
 
 }  // namespace
 
-std::vector<Row> cost_rows() {
-  return {step_row(10, 0.3, 0.1), step_row(1, 2, 0.8), zero_edit_idle_row(), budget_row(),
-          memory_row()};
+void cost_rows(const Emit& emit) {
+  emit(step_row(10, 0.3, 0.1));
+  emit(step_row(1, 2, 0.8));
+  emit(zero_edit_idle_row());
+  emit(budget_row());
+  emit(memory_row());
 }
 
 }  // namespace headscope::bench

@@ -43,7 +43,7 @@ at::Tensor gram_bmm(const at::Tensor& z) {
   return at::bmm(x.transpose(1, 2), x);
 }
 
-void gram_rows(std::vector<Row>& rows) {
+void gram_rows(const Emit& emit) {
   const double roof = sgemm_rate();
   for (const int64_t width : {64, 128}) {
     const at::Tensor z = at::randn({4, 1024, 12, width}).transpose(1, 2);
@@ -59,7 +59,7 @@ void gram_rows(std::vector<Row>& rows) {
     rate.unit = "x";
     rate.spread = times[0].spread;
     rate.roof = "sgemm " + std::to_string(roof * 1e-9) + " GF/s";
-    rows.push_back(rate);
+    emit(rate);
     Row view{"2", "Gram fp32 of the [B,T,H,d] view" + suffix};
     view.must = 1.3;
     view.aim = 1.7;
@@ -67,7 +67,7 @@ void gram_rows(std::vector<Row>& rows) {
     view.unit = "x";
     view.spread = times[0].spread;
     view.roof = ratio_text("best of bmm and einsum", std::min(times[1].best, times[2].best));
-    rows.push_back(view);
+    emit(view);
   }
   const at::Tensor z = at::randn({4, 1024, 12, 64}).to(at::kBFloat16).transpose(1, 2);
   require_close(gram_of(z), gram_bmm(z.to(at::kDouble)), 1e-5, "Gram of bf16");
@@ -80,10 +80,10 @@ void gram_rows(std::vector<Row>& rows) {
   row.unit = "x";
   row.spread = times[0].spread;
   row.roof = ratio_text("best of cast + bmm and bf16 bmm", std::min(times[1].best, times[2].best));
-  rows.push_back(row);
+  emit(row);
 }
 
-void eigenvalue_rows(std::vector<Row>& rows) {
+void eigenvalue_rows(const Emit& emit) {
   for (const auto& [count, n] : {std::pair<int64_t, int64_t>{144, 64}, {256, 128}}) {
     const at::Tensor x = at::randn({count, 2 * n, n});
     const at::Tensor matrices = at::bmm(x.transpose(1, 2), x);
@@ -98,7 +98,7 @@ void eigenvalue_rows(std::vector<Row>& rows) {
     row.unit = "x";
     row.spread = times[0].spread;
     row.roof = ratio_text("batched eigvalsh f32", times[1].best);
-    rows.push_back(row);
+    emit(row);
   }
   Row accuracy{"6", "eigenvalue error, n = 64, of the largest"};
   accuracy.must = 2e-6;
@@ -116,10 +116,10 @@ void eigenvalue_rows(std::vector<Row>& rows) {
   }
   accuracy.unit = "relative error";
   accuracy.roof = "Jacobi in f64";
-  rows.push_back(accuracy);
+  emit(accuracy);
 }
 
-void attention_rows(std::vector<Row>& rows) {
+void attention_rows(const Emit& emit) {
   const int64_t batch = 4, heads = 12, tokens = 1024, width = 64;
   const at::Tensor q = at::randn({batch, heads, tokens, width}),
                    k = at::randn({batch, heads, tokens, width});
@@ -147,7 +147,7 @@ void attention_rows(std::vector<Row>& rows) {
     row.unit = "x";
     row.spread = times[0].spread;
     row.roof = roof;
-    rows.push_back(row);
+    emit(row);
   };
   add("last-row attention against reading K once", 0.5, 0.65, times[1].best / times[0].best,
       ratio_text("sum of K", times[1].best));
@@ -159,12 +159,10 @@ void attention_rows(std::vector<Row>& rows) {
 
 }  // namespace
 
-std::vector<Row> kernel_rows() {
-  std::vector<Row> rows;
-  gram_rows(rows);
-  eigenvalue_rows(rows);
-  attention_rows(rows);
-  return rows;
+void kernel_rows(const Emit& emit) {
+  gram_rows(emit);
+  eigenvalue_rows(emit);
+  attention_rows(emit);
 }
 
 }  // namespace headscope::bench

@@ -76,6 +76,9 @@ Row idle_row() {
 
 }  // namespace
 
-std::vector<Row> monitor_rows() { return {taps_row(256), taps_row(1024), idle_row()}; }
+void monitor_rows(const Emit& emit) {
+  for (const int64_t tokens : {256, 1024}) emit(taps_row(tokens));
+  emit(idle_row());
+}
 
 }  // namespace headscope::bench

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 
 namespace headscope::bench {
 
@@ -27,13 +26,7 @@ std::vector<Timing> time_interleaved(const std::vector<std::function<void()>>& c
   return timings;
 }
 
-double thread_cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-std::vector<Row> unmeasured_rows() {
+void unmeasured_rows(const Emit& emit) {
   const auto row = [](const char* id, const char* name, const char* note) {
     Row row;
     row.id = id;
@@ -41,10 +34,10 @@ std::vector<Row> unmeasured_rows() {
     row.note = note;
     return row;
   };
-  return {
-      row("8", "last-row attention, K beyond the last-level cache", "needs the streaming kernels"),
-      row("14", "/metrics at 1,024 heads under parallel scrapes", "needs the storm test"),
-      row("15-19", "GPU rows", "no GPU kernels yet")};
+  emit(
+      row("8", "last-row attention, K beyond the last-level cache", "needs the streaming kernels"));
+  emit(row("14", "/metrics at 1,024 heads under parallel scrapes", "needs the storm test"));
+  emit(row("15-19", "GPU rows", "no GPU kernels yet"));
 }
 
 }  // namespace headscope::bench

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/cpu_time.h"
+
 namespace headscope::bench {
 
 /// One row of the goals' table. `measured` NaN: not measured here, `note` says why.
@@ -37,13 +39,15 @@ struct Timing {
 std::vector<Timing> time_interleaved(const std::vector<std::function<void()>>& candidates,
                                      int repetitions = 7);
 
-/// Seconds of CPU time that this thread has used.
-double thread_cpu_seconds();
+using testing::process_cpu_seconds;
+using testing::thread_cpu_seconds;
 
-std::vector<Row> kernel_rows();
-std::vector<Row> monitor_rows();
-std::vector<Row> cost_rows();
+/// Takes each row as soon as it is measured: some take a minute.
+using Emit = std::function<void(const Row&)>;
+void kernel_rows(const Emit& emit);
+void monitor_rows(const Emit& emit);
+void cost_rows(const Emit& emit);
 /// Rows that need what this build or machine does not have.
-std::vector<Row> unmeasured_rows();
+void unmeasured_rows(const Emit& emit);
 
 }  // namespace headscope::bench

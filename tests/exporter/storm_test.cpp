@@ -6,7 +6,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <ctime>
 #include <fstream>
 #include <memory>
 #include <mutex>
@@ -17,6 +16,7 @@
 
 #include "headscope/sinks.h"
 #include "tests/support/child_process.h"
+#include "tests/support/cpu_time.h"
 #include "tests/support/http_client.h"
 #include "tests/support/long_tests.h"
 #include "tests/support/sample_snapshot.h"
@@ -55,13 +55,6 @@ double status_mb(const std::string& name) {
     if (line.starts_with(name + ":")) return std::stod(line.substr(name.size() + 1)) / 1024;
   }
   throw std::runtime_error("no " + name);
-}
-
-/// What this thread has computed so far.
-double thread_cpu_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 /// `count` scrapes at once; true when each was complete, or refused within a second.
@@ -107,9 +100,9 @@ TEST(Storm, TwoHundredScrapesAreAnsweredAndCostBoundedMemory) {
   std::atomic<bool> over = false;
   std::thread publisher([&] {
     for (; !over; ++published) {
-      const double start = thread_cpu_seconds();
+      const double start = testing::thread_cpu_seconds();
       server->publish(snapshots[published % 2]);
-      cpu_seconds += thread_cpu_seconds() - start;
+      cpu_seconds += testing::thread_cpu_seconds() - start;
       std::this_thread::sleep_for(milliseconds(5));
     }
   });

@@ -204,7 +204,8 @@ void one_step(Trainer& trainer, Mode mode, int64_t step, Bits& bits) {
   for (at::Tensor& parameter : trainer.model.parameters()) parameter.mutable_grad() = at::Tensor();
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
     const at::Tensor tokens = tiny_batch(step * micro_batches + micro);
-    if (scope) scope->micro_batch(tokens);
+    // Untold, only InferenceMode itself says that a forward is an evaluation.
+    if (scope && mode != Mode::kInferenceBetween) scope->micro_batch(tokens);
     bits.losses.push_back(backward_of(trainer.model, tokens));
     if (mode == Mode::kInferenceBetween || mode == Mode::kEvaluationBetween) {
       const c10::InferenceMode inference(mode == Mode::kInferenceBetween);

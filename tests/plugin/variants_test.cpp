@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "tests/support/attention_rows.h"
 #include "tests/support/tiny_model.h"
 
 // What attention may look like, through a monitor: a layer written out with plain tensor operators
@@ -23,19 +24,6 @@ struct Shape {
 
 at::Tensor normal(at::IntArrayRef sizes, uint64_t seed) {
   return at::randn(sizes, at::detail::createCPUGenerator(seed));
-}
-
-/// Which keys [B, 1, T, T] a call without a bias lets each query see.
-at::Tensor visible(const AttentionCall& call, int64_t batch, int64_t tokens) {
-  const at::Tensor key = at::arange(tokens), query = key.unsqueeze(1);
-  at::Tensor seen = at::ones({batch, 1, tokens, tokens}, at::kBool);
-  if (call.is_causal) seen = seen.logical_and(key.le(query));
-  if (call.window > 0) seen = seen.logical_and((query - key).abs().lt(call.window));
-  if (call.documents) {
-    seen = seen.logical_and(call.documents->view({batch, 1, 1, tokens})
-                                .eq(call.documents->view({batch, 1, tokens, 1})));
-  }
-  return seen;
 }
 
 /// q, k, v of tokens [B, T] from fixed tables, and attention [B, Hq, T, T (+ 1 with sinks)].
@@ -62,7 +50,8 @@ struct Attended {
     } else if (call.bias) {
       scores = scores + *call.bias;
     }
-    scores = scores.masked_fill(visible(call, batch, length).logical_not(), -INFINITY);
+    scores =
+        scores.masked_fill(testing::visible_keys(call, batch, length).logical_not(), -INFINITY);
     if (call.sinks) {
       const at::Tensor sink = call.sinks->view({1, -1, 1, 1}).expand({batch, -1, length, 1});
       scores = at::cat({scores, sink}, 3);
@@ -127,7 +116,7 @@ const Variant kVariants[] = {
      {},
      [](const at::Tensor& tokens) {
        const AttentionCall packed{.documents = documents_of(tokens)};
-       return AttentionCall{.bias = visible(packed, tokens.size(0), tokens.size(1)),
+       return AttentionCall{.bias = testing::visible_keys(packed, tokens.size(0), tokens.size(1)),
                             .is_causal = false};
      },
      [](AttentionCall& call) { call.bias = std::nullopt, call.is_causal = true; }},
@@ -204,7 +193,7 @@ struct Expected {
 
   Expected(const Attended& layer, const AttentionCall& call, int64_t head) {
     const int64_t batch = layer.q.size(0), tokens = layer.q.size(2);
-    const at::Tensor mask = visible(call, batch, tokens);
+    const at::Tensor mask = testing::visible_keys(call, batch, tokens);
     const at::Tensor weights = layer.weights.to(at::kDouble);
     for (int64_t b = 0; b < batch; ++b) {
       for (int64_t t = 0; t < tokens; ++t) {
@@ -324,7 +313,7 @@ TEST(Documents, NoTargetLiesInAnother) {
                                 .repeat({2, 2});
   const AttentionCall packed{
       .documents = at::cat({at::zeros({2, 12}, at::kLong), at::ones({2, 12}, at::kLong)}, 1)};
-  const AttentionCall masked{.bias = visible(packed, 2, 24)};
+  const AttentionCall masked{.bias = testing::visible_keys(packed, 2, 24)};
   for (const AttentionCall& call : {AttentionCall{}, packed, masked}) {
     Watched watched;
     const auto snapshot = watched.train(tokens, [&] { watched.layer(0, {}, tokens, call, call); });

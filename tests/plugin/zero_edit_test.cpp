@@ -9,12 +9,14 @@
 #include <thread>
 
 #include "headscope/wrappers.h"
+#include "tests/support/errors.h"
 #include "tests/support/tiny_model.h"
 
 namespace headscope {
 namespace {
 
 using testing::Attached;
+using testing::error_of;
 using ::testing::HasSubstr;
 using testing::TinyModel;
 
@@ -29,15 +31,6 @@ struct AttachedOutside : Attached {
 
 std::vector<double> train(TinyModel& model, Monitor& monitor, int64_t first, int64_t last) {
   return testing::tiny_training(model, &monitor, first, last);
-}
-
-std::string refusal_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "nothing was refused";
 }
 
 bool sdpa_is_overridden() {
@@ -118,14 +111,17 @@ TEST(ZeroEdit, RefusesWithAReason) {
   TinyModel model(2);
   {
     Attached attached(model, {}, /*with_probe=*/false);
-    EXPECT_THAT(refusal_of([&] { attached.monitor->attach_zero_edit(); }), HasSubstr("set_probe"));
+    EXPECT_THAT(error_of<std::invalid_argument>([&] { attached.monitor->attach_zero_edit(); }),
+                HasSubstr("set_probe"));
   }
   Attached attached(model);
-  EXPECT_THAT(refusal_of([&] { attached.monitor->attach_zero_edit(3); }),
+  EXPECT_THAT(error_of<std::invalid_argument>([&] { attached.monitor->attach_zero_edit(3); }),
               HasSubstr("3 layers were promised, and the forward made 2"));
-  EXPECT_THAT(refusal_of([&] { attached.monitor->attach_zero_edit(-1); }), HasSubstr("-1"));
+  EXPECT_THAT(error_of<std::invalid_argument>([&] { attached.monitor->attach_zero_edit(-1); }),
+              HasSubstr("-1"));
   model.on_forward = [] { throw std::runtime_error("no memory"); };
-  EXPECT_THAT(refusal_of([&] { attached.monitor->attach_zero_edit(); }), HasSubstr("no memory"));
+  EXPECT_THAT(error_of<std::invalid_argument>([&] { attached.monitor->attach_zero_edit(); }),
+              HasSubstr("no memory"));
   EXPECT_TRUE(model.is_training());
   EXPECT_FALSE(sdpa_is_overridden());
   // No attention at all.
@@ -136,7 +132,7 @@ TEST(ZeroEdit, RefusesWithAReason) {
         return at::zeros({tokens.size(0), tokens.size(1), 32});
       },
       testing::tiny_probe());
-  EXPECT_THAT(refusal_of([&] { blind.monitor->attach_zero_edit(); }),
+  EXPECT_THAT(error_of<std::invalid_argument>([&] { blind.monitor->attach_zero_edit(); }),
               HasSubstr("no attention call that can be seen"));
 }
 
@@ -152,7 +148,7 @@ TEST(ZeroEdit, AnotherLibrarysOverrideIsRefused) {
   torch::Library other(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCPU, __FILE__,
                        __LINE__);
   other.impl("scaled_dot_product_attention", TORCH_FN(other_override));
-  EXPECT_THAT(refusal_of([&] { attached.monitor->attach_zero_edit(); }),
+  EXPECT_THAT(error_of<std::invalid_argument>([&] { attached.monitor->attach_zero_edit(); }),
               HasSubstr("another library has already overridden"));
 }
 
@@ -329,7 +325,7 @@ TEST(ZeroEdit, AMonitorThatDiesOnAnotherThreadLeavesNoOneToCall) {
   TinyModel model(2);
   auto outside = std::make_unique<AttachedOutside>(model);
   std::optional<StepScope> scope(outside->monitor->begin_step({.step = 0}));
-  EXPECT_THAT(refusal_of([&] { outside->monitor->attach_zero_edit(); }),
+  EXPECT_THAT(error_of<std::invalid_argument>([&] { outside->monitor->attach_zero_edit(); }),
               HasSubstr("between steps"));
   std::thread([&] {
     scope.reset();
@@ -375,7 +371,8 @@ TEST(Wrappers, NameWhatTheyCannotShare) {
   using Attention = torch::nn::MultiheadAttention;
   using AttentionOptions = torch::nn::MultiheadAttentionOptions;
   const auto refusal = [&](const AttentionOptions& options) {
-    return refusal_of([&] { TappedMultiheadAttention(*attached.monitor, 0, Attention(options)); });
+    return error_of<std::invalid_argument>(
+        [&] { TappedMultiheadAttention(*attached.monitor, 0, Attention(options)); });
   };
   EXPECT_THAT(refusal(AttentionOptions(16, 4).kdim(8)), HasSubstr("kdim"));
   EXPECT_THAT(refusal(AttentionOptions(16, 4).add_bias_kv(true)), HasSubstr("add_bias_kv"));

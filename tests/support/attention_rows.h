@@ -140,4 +140,17 @@ inline at::Tensor some_rows(int64_t batch, int64_t tokens) {
   return rows;
 }
 
+/// Which keys [B, 1, T, T] a call without a bias lets each query see.
+inline at::Tensor visible_keys(const AttentionCall& call, int64_t batch, int64_t tokens) {
+  const at::Tensor key = at::arange(tokens), query = key.unsqueeze(1);
+  at::Tensor seen = at::ones({batch, 1, tokens, tokens}, at::kBool);
+  if (call.is_causal) seen = seen.logical_and(key.le(query));
+  if (call.window > 0) seen = seen.logical_and((query - key).abs().lt(call.window));
+  if (call.documents) {
+    seen = seen.logical_and(call.documents->view({batch, 1, 1, tokens})
+                                .eq(call.documents->view({batch, 1, tokens, 1})));
+  }
+  return seen;
+}
+
 }  // namespace headscope::testing

@@ -30,18 +30,6 @@ std::string hash_of(const std::string& text) {
   return hexadecimal(value);
 }
 
-const char* watched(MonitorMode mode) {
-  switch (mode) {
-    case MonitorMode::kOn:
-      return "on";
-    case MonitorMode::kIdle:
-      return "idle";
-    case MonitorMode::kOff:
-      return "off";
-  }
-  return "";
-}
-
 c10::IValue read_value(torch::serialize::InputArchive& archive, const char* key) {
   c10::IValue value;
   if (!archive.try_read(key, value))
@@ -71,7 +59,7 @@ RunDefinition definition_of(const DemoOptions& options, const std::string& corpu
           {"--seed", std::to_string(options.seed)},
           {"--lr", exact(options.learning_rate)},
           {"--repeat-share", exact(options.repeat_share)},
-          {"--monitor", watched(options.monitor)},
+          {"--monitor", to_string(options.monitor)},
           {"--corpus (hash of its content)", hash_of(corpus_text)}};
 }
 

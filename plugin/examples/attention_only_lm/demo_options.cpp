@@ -102,6 +102,18 @@ std::string resume_command(std::span<const char* const> arguments, const std::st
 
 }  // namespace
 
+const char* to_string(MonitorMode mode) {
+  switch (mode) {
+    case MonitorMode::kOn:
+      return "on";
+    case MonitorMode::kIdle:
+      return "idle";
+    case MonitorMode::kOff:
+      return "off";
+  }
+  return "";
+}
+
 std::optional<DemoOptions> parse_options(int argc, const char* const* argv, int& exit_code) {
   DemoOptions options;
   options.corpus = HEADSCOPE_EXAMPLE_TEXT;

@@ -7,6 +7,8 @@
 namespace headscope::demo {
 
 enum class MonitorMode { kOn, kIdle, kOff };
+/// "on", "idle" or "off", as the command line says it.
+const char* to_string(MonitorMode mode);
 
 /// What the command line says.
 struct DemoOptions {

@@ -99,18 +99,6 @@ json repeat_json(const RepeatScore& score) {
   return {{"loss", number(score.loss)}, {"accuracy", number(score.accuracy)}};
 }
 
-const char* mode_name(MonitorMode mode) {
-  switch (mode) {
-    case MonitorMode::kOn:
-      return "on";
-    case MonitorMode::kIdle:
-      return "idle";
-    case MonitorMode::kOff:
-      return "off";
-  }
-  return "";
-}
-
 json summary_json(const DemoOptions& options, const DemoOutcome& outcome) {
   const TrainingResult& training = outcome.training;
   json circuits = json::array();
@@ -144,7 +132,7 @@ json summary_json(const DemoOptions& options, const DemoOutcome& outcome) {
       {"heads", options.heads},
       {"seed", options.seed},
       {"threads", options.threads},
-      {"monitor", mode_name(options.monitor)},
+      {"monitor", to_string(options.monitor)},
       {"run_dir", options.monitor == MonitorMode::kOff ? json(nullptr) : json(options.run_dir)}};
 }
 

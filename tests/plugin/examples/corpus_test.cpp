@@ -7,10 +7,13 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "tests/support/errors.h"
+
 namespace headscope::demo {
 namespace {
 
-using testing::HasSubstr;
+using headscope::testing::error_of;
+using ::testing::HasSubstr;
 
 std::vector<int64_t> counting(int64_t count) {
   std::vector<int64_t> tokens(static_cast<size_t>(count));
@@ -25,16 +28,6 @@ int64_t period_of(const at::Tensor& row) {
   return 0;
 }
 
-template <typename Function>
-std::string error_of(Function function) {
-  try {
-    function();
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(Corpus, KeepsTheLastTwentiethForValidation) {
   std::string text;
   for (int i = 0; i < 2000; ++i) text += static_cast<char>('0' + i % 10);
@@ -44,14 +37,17 @@ TEST(Corpus, KeepsTheLastTwentiethForValidation) {
 }
 
 TEST(Corpus, RefusesATextShorterThanAContext) {
-  const std::string error = error_of([] { make_corpus("12345", "tiny.txt", 64); });
+  const std::string error =
+      error_of<std::invalid_argument>([] { make_corpus("12345", "tiny.txt", 64); });
   EXPECT_THAT(error, HasSubstr("'tiny.txt' has 5 tokens"));
   EXPECT_THAT(error, HasSubstr("130"));
 }
 
 TEST(Corpus, NamesAFileThatIsNotThere) {
-  EXPECT_THAT(error_of([] { read_text("no/such/file"); }), HasSubstr("no/such/file"));
-  EXPECT_THAT(error_of([] { read_text(HEADSCOPE_SOURCE_DIR); }), HasSubstr("folder"));
+  EXPECT_THAT(error_of<std::invalid_argument>([] { read_text("no/such/file"); }),
+              HasSubstr("no/such/file"));
+  EXPECT_THAT(error_of<std::invalid_argument>([] { read_text(HEADSCOPE_SOURCE_DIR); }),
+              HasSubstr("folder"));
 }
 
 TEST(Batches, AreCutFromTheTextWhenNoRowRepeats) {

@@ -3,6 +3,7 @@
 
 #include "headscope/measure.h"
 #include "tests/support/attention_rows.h"
+#include "tests/support/errors.h"
 #include "tests/support/hostile.h"
 
 // Everything that a call may say about its scores, alone and together, against the double
@@ -10,6 +11,7 @@
 namespace headscope {
 namespace {
 
+using testing::error_of;
 using testing::expect_outputs;
 using testing::expect_rows;
 using ::testing::HasSubstr;
@@ -17,16 +19,6 @@ using testing::make_hostile;
 using testing::some_rows;
 
 constexpr float kNanFloat = std::numeric_limits<float>::quiet_NaN();
-
-template <typename Call>
-std::string error_of(Call&& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 at::Tensor normal(at::IntArrayRef sizes, uint64_t seed, at::ScalarType type = at::kFloat) {
   return at::randn(sizes, at::detail::createCPUGenerator(seed), at::kDouble).to(type);
@@ -131,19 +123,6 @@ TEST_P(AttentionVariant, IsTheSameForEveryLayoutOfTheSameValues) {
   }
 }
 
-/// The keys that a call lets each query see, as one bool mask.
-at::Tensor mask_of(const AttentionCall& call, int64_t batch, int64_t tokens) {
-  const at::Tensor key = at::arange(tokens), query = key.unsqueeze(1);
-  at::Tensor seen = at::ones({batch, 1, tokens, tokens}, at::kBool);
-  if (call.is_causal) seen = seen.logical_and(key.le(query));
-  if (call.window > 0) seen = seen.logical_and((query - key).abs().lt(call.window));
-  if (call.documents) {
-    seen = seen.logical_and(call.documents->view({batch, 1, 1, tokens})
-                                .eq(call.documents->view({batch, 1, tokens, 1})));
-  }
-  return seen;
-}
-
 TEST_P(AttentionVariant, AgreesWithTheFusedKernelUnderTheEqualMask) {
   const int64_t tokens = 33;
   AttentionCall call = GetParam().call(2, 3, tokens);
@@ -152,8 +131,8 @@ TEST_P(AttentionVariant, AgreesWithTheFusedKernelUnderTheEqualMask) {
   call.bias = std::nullopt;
   const at::Tensor q = normal({2, 3, tokens, 16}, 60), k = normal({2, 3, tokens, 16}, 61),
                    v = normal({2, 3, tokens, 8}, 62);
-  const at::Tensor z =
-      at::scaled_dot_product_attention(q, k, v, mask_of(call, 2, tokens), 0.0, false, call.scale);
+  const at::Tensor z = at::scaled_dot_product_attention(
+      q, k, v, testing::visible_keys(call, 2, tokens), 0.0, false, call.scale);
   const at::Tensor rows = at::arange(tokens, at::kLong).repeat({2, 1});
   testing::expect_within(recompute_rows(q, k, v, rows, call), z, testing::scalar(1e-5));
 }

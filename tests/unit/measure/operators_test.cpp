@@ -3,21 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "headscope/measure.h"
+#include "tests/support/errors.h"
 
 namespace headscope {
 namespace {
 
+using testing::error_of;
 using ::testing::HasSubstr;
-
-template <typename Call>
-std::string error_of(Call&& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 struct Inputs {
   at::Tensor q = at::randn({2, 4, 6, 8}), k = at::randn({2, 2, 6, 8});

@@ -7,11 +7,13 @@
 
 #include "headscope/probe_batch.h"
 #include "headscope/random_state.h"
+#include "tests/support/errors.h"
 
 namespace headscope {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::error_of;
 using ::testing::HasSubstr;
 
 // FNV-1a over 64-bit words from 1469598103934665603, the offset that the published digest was made
@@ -22,16 +24,6 @@ uint64_t fnv1a_words(const at::Tensor& tokens) {
     hash = (hash ^ static_cast<uint64_t>(tokens.const_data_ptr<int64_t>()[i])) * 0x100000001b3u;
   }
   return hash;
-}
-
-template <typename Call>
-std::string error_of(Call&& call) {
-  try {
-    call();
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 // Digests of the published batch (protocol section 1).
@@ -71,11 +63,12 @@ TEST(InductionBatch, PlantsOnePairAtEveryLength) {
 }
 
 TEST(InductionBatch, RefusesWhatCannotBePlanted) {
-  EXPECT_THAT(error_of([] { induction_batch({.context = 15}); }),
+  EXPECT_THAT(error_of<std::invalid_argument>([] { induction_batch({.context = 15}); }),
               HasSubstr("context must be at least 16"));
-  EXPECT_THAT(error_of([] { induction_batch({.token_low = 5, .token_high = 8}); }),
-              HasSubstr("[5, 8)"));
-  EXPECT_THAT(error_of([] { induction_batch({.examples = 0}); }),
+  EXPECT_THAT(
+      error_of<std::invalid_argument>([] { induction_batch({.token_low = 5, .token_high = 8}); }),
+      HasSubstr("[5, 8)"));
+  EXPECT_THAT(error_of<std::invalid_argument>([] { induction_batch({.examples = 0}); }),
               HasSubstr("examples must be at least 1, got 0"));
 }
 
@@ -88,13 +81,15 @@ TEST(InductionBatch, PlantsWithinTheWindow) {
   EXPECT_TRUE(induction_batch({.examples = 20, .context = 64, .window = 900})
                   .tokens.equal(induction_batch({.examples = 20, .context = 64}).tokens));
   for (const int64_t window : {-1, 1, 15}) {
-    EXPECT_THAT(error_of([&] { induction_batch({.window = window}); }),
+    EXPECT_THAT(error_of<std::invalid_argument>([&] { induction_batch({.window = window}); }),
                 HasSubstr("window must be 0 (none) or at least 16"));
-    EXPECT_THAT(error_of([&] { resolved({.vocab_size = 512, .context = 64, .window = window}); }),
+    EXPECT_THAT(error_of<std::invalid_argument>(
+                    [&] { resolved({.vocab_size = 512, .context = 64, .window = window}); }),
                 HasSubstr("at least 16 to tell six patterns apart, got"));
   }
-  EXPECT_THAT(error_of([] { induction_batch({.pair_low = 100, .window = 64}); }),
-              HasSubstr("pair_low must lie in [192, 224)"));
+  EXPECT_THAT(
+      error_of<std::invalid_argument>([] { induction_batch({.pair_low = 100, .window = 64}); }),
+      HasSubstr("pair_low must lie in [192, 224)"));
 }
 
 TEST(ControlPositions, EqualTheReferencesDraw) {
@@ -119,8 +114,9 @@ TEST(RepeatedBlock, RepeatsTheFirstHalf) {
       repeated_block(source, 1, 9)[0].equal(at::tensor({0, 1, 2, 3, 0, 1, 2, 3, 0}, at::kLong)));
   EXPECT_TRUE(
       repeated_block(source, 1, 8, 3)[0].equal(at::tensor({0, 1, 2, 0, 1, 2, 0, 1}, at::kLong)));
-  EXPECT_THAT(error_of([&] { repeated_block(source, 1, 16); }), HasSubstr(">= 8], got [2, 6]"));
-  EXPECT_THAT(error_of([&] { repeated_block(source, 1, 8, 5); }),
+  EXPECT_THAT(error_of<std::invalid_argument>([&] { repeated_block(source, 1, 16); }),
+              HasSubstr(">= 8], got [2, 6]"));
+  EXPECT_THAT(error_of<std::invalid_argument>([&] { repeated_block(source, 1, 8, 5); }),
               HasSubstr("a period from 2 to context / 2 = 4, got 5"));
 }
 
@@ -142,19 +138,23 @@ TEST(ProbeOptions, FillDefaultsFromTheVocabulary) {
 }
 
 TEST(ProbeOptions, RefuseWithValueAndFix) {
-  EXPECT_THAT(error_of([] { resolved({.vocab_size = 512, .context = 64, .token_high = 600}); }),
+  EXPECT_THAT(error_of<std::invalid_argument>(
+                  [] { resolved({.vocab_size = 512, .context = 64, .token_high = 600}); }),
               HasSubstr("token_high 600 is above the vocabulary of 512 tokens"));
-  EXPECT_THAT(error_of([] { resolved({.context = 64}); }), HasSubstr("vocab_size must be given"));
-  EXPECT_THAT(error_of([] { resolved({.vocab_size = 512, .context = 8}); }),
+  EXPECT_THAT(error_of<std::invalid_argument>([] { resolved({.context = 64}); }),
+              HasSubstr("vocab_size must be given"));
+  EXPECT_THAT(error_of<std::invalid_argument>([] { resolved({.vocab_size = 512, .context = 8}); }),
               HasSubstr("at least 16, got 8"));
-  EXPECT_THAT(error_of([] { resolved({.vocab_size = 512, .context = 64, .examples = 0}); }),
+  EXPECT_THAT(error_of<std::invalid_argument>(
+                  [] { resolved({.vocab_size = 512, .context = 64, .examples = 0}); }),
               HasSubstr("examples"));
   EXPECT_THAT(
-      error_of([] {
+      error_of<std::invalid_argument>([] {
         resolved({.vocab_size = 512, .context = 64, .held_out = at::full({2, 64}, 512, at::kLong)});
       }),
       HasSubstr("held_out holds tokens outside"));
-  EXPECT_THAT(error_of([] { resolved({.vocab_size = 512, .context = 64, .patterns = {}}); }),
+  EXPECT_THAT(error_of<std::invalid_argument>(
+                  [] { resolved({.vocab_size = 512, .context = 64, .patterns = {}}); }),
               HasSubstr("pattern"));
 }
 
