@@ -53,27 +53,6 @@ void check_address(const std::string& address, int port) {
   if (!free) fail(error, where);
 }
 
-/// Blocks every signal that can wait in this thread, and so in the threads started meanwhile: the
-/// host's handlers go on running on the host's threads, and a broken connection cannot end the
-/// process.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t set;
-    sigfillset(&set);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) {
-      sigdelset(&set, fault);
-    }
-    pthread_sigmask(SIG_BLOCK, &set, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
-
 /// Puts the host's disposition of SIGPIPE back after each civetweb thread that has set it to
 /// "ignore". The threads write with MSG_NOSIGNAL and have the signal blocked, so they need no
 /// disposition of their own.

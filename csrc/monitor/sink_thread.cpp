@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "headscope/process.h"
+
 namespace headscope {
 
 // Owned by both threads: a thread that a hanging sink never gives back must not reach into a
@@ -62,6 +64,7 @@ SinkThread::SinkThread(std::vector<std::shared_ptr<Sink>> sinks,
   shared_->capacity = capacity;
   shared_->health = std::move(health);
   shared_->gate = std::move(gate);
+  const SignalsBlocked blocked;
   thread_ = std::thread([shared = shared_] { shared->run(); });
 }
 

@@ -1,6 +1,13 @@
 #include "csrc/monitor/worker.h"
 
+#include "headscope/process.h"
+
 namespace headscope {
+
+Worker::Worker() {
+  const SignalsBlocked blocked;
+  thread_ = std::thread([this] { run(); });
+}
 
 Worker::~Worker() {
   {

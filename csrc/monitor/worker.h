@@ -12,7 +12,7 @@ namespace headscope {
 /// so there is never more than one and results are taken in order.
 class Worker {
  public:
-  Worker() : thread_([this] { run(); }) {}
+  Worker();
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <pthread.h>
+#include <signal.h>
+
 #include <functional>
 #include <mutex>
 #include <utility>
@@ -33,5 +36,26 @@ class ForkRegistration {
 /// While the lock is held, fork() in other threads waits, so that a child sees all of what is done
 /// meanwhile or nothing. For moments only; the holder must not fork and makes no registration.
 [[nodiscard]] HEADSCOPE_API std::unique_lock<std::mutex> hold_forks();
+
+/// Blocks every signal that can wait in this thread, and so in the threads started meanwhile: the
+/// host's handlers go on running on the host's threads, and a broken connection cannot end the
+/// process.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t set;
+    sigfillset(&set);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) {
+      sigdelset(&set, fault);
+    }
+    pthread_sigmask(SIG_BLOCK, &set, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 }  // namespace headscope

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <new>
 #include <thread>
@@ -276,6 +277,26 @@ TEST(Injected, SigtermInAStepEndsTheRunAsItWouldWithoutUs) {
   ASSERT_TRUE(WIFSIGNALED(status));
   EXPECT_EQ(WTERMSIG(status), SIGTERM);
   EXPECT_EQ(status, run(false));
+}
+
+TEST(Injected, TheHostsSignalsNeverRunOnOurThreads) {
+  if (testing::kThreadSanitizer) GTEST_SKIP() << "threads after a fork";
+  EXPECT_EQ(status_of_child([] {
+              // Nobody but the monitor's threads could take it: it has to wait.
+              sigset_t own, pending;
+              sigemptyset(&own);
+              sigaddset(&own, SIGUSR1);
+              Options options;
+              options.log = [](LogLevel, const std::string&) {};
+              const Monitor monitor(options, {});
+              signal(SIGUSR1, [](int) { _exit(1); });
+              pthread_sigmask(SIG_BLOCK, &own, nullptr);
+              kill(getpid(), SIGUSR1);
+              std::this_thread::sleep_for(std::chrono::milliseconds(100));
+              sigpending(&pending);
+              return sigismember(&pending, SIGUSR1) == 1 ? 0 : 2;
+            }),
+            0);
 }
 
 /// Attention without a model: one layer of any shape.
