@@ -169,7 +169,7 @@ struct Trainer {
     model.watch(monitor.get());
   }
 
-  void check(Use use) {
+  void check(Use use, Mode mode) {
     if (use != Use::kOn) return;
     const RunReport report = monitor->report();
     EXPECT_EQ(report.layers, kLayers);
@@ -177,6 +177,9 @@ struct Trainer {
     EXPECT_GT(report.health.probes, 2u);
     ASSERT_NE(report.last_train, nullptr);
     EXPECT_EQ(report.last_train->heads.size(), static_cast<size_t>(kLayers * kHeads));
+    // Every trained token once: nothing of a recomputed or evaluating forward.
+    const int64_t samples = (mode == Mode::kAccumulation ? 3 : 1) * tiny_batch(0).numel();
+    for (const HeadReading& head : report.last_train->heads) EXPECT_EQ(head.samples, samples);
     for (const auto& [kind, count] : report.health.errors) EXPECT_EQ(count, 0u) << kind;
   }
 };
@@ -255,7 +258,7 @@ Bits train(Way way, Mode mode, Use use) {
     bits.losses.insert(bits.losses.end(), second.losses.begin(), second.losses.end());
     for (Trainer* trainer : {&a, &b}) {
       collect(*trainer, bits);
-      trainer->check(use);
+      trainer->check(use, mode);
     }
   } else {
     Trainer a(way, use);
@@ -267,10 +270,10 @@ Bits train(Way way, Mode mode, Use use) {
       if (b) one_step(*b, mode, step, bits);
     }
     collect(a, bits);
-    a.check(use);
+    a.check(use, mode);
     if (b) {
       collect(*b, bits);
-      b->check(use);
+      b->check(use, mode);
     }
   }
   bits.tensors.push_back(generator.get_state());
