@@ -27,16 +27,15 @@ Positions sample(int64_t population, int64_t count, std::mt19937_64& random) {
 
 /// For each target the nearest key that is no target, no control yet, and far enough from the
 /// query; ties to the nearer lag.
-Positions lag_matched(const Positions& targets, int64_t query, const std::set<int64_t>& excluded) {
-  std::set<int64_t> taken(excluded);
-  taken.insert(targets.begin(), targets.end());
+Positions lag_matched(const Positions& targets, int64_t query, std::vector<bool> taken) {
+  for (const int64_t target : targets) taken[static_cast<size_t>(target)] = true;
   Positions controls;
   for (const int64_t target : targets) {
     for (int64_t distance = 1; distance <= query; ++distance) {
       bool found = false;
       for (const int64_t t : {target + distance, target - distance}) {
-        if (t < 1 || query - t < TrainPlan::kSmallestGap || taken.contains(t)) continue;
-        taken.insert(t);
+        if (t < 1 || query - t < TrainPlan::kSmallestGap || taken[static_cast<size_t>(t)]) continue;
+        taken[static_cast<size_t>(t)] = true;
         controls.push_back(t);
         found = true;
         break;
@@ -50,7 +49,7 @@ Positions lag_matched(const Positions& targets, int64_t query, const std::set<in
 at::Tensor sample_rows(int64_t batch, int64_t tokens, int64_t sampled, uint64_t seed,
                        const std::optional<at::Tensor>& keep_in) {
   const int64_t count = std::min(sampled, tokens);
-  const at::Tensor keep = keep_in ? keep_in->contiguous() : at::Tensor();
+  const at::Tensor keep = keep_in ? keep_in->to(at::kCPU).contiguous() : at::Tensor();
   std::mt19937_64 random(seed);
   Positions rows;
   for (int64_t b = 0; b < batch; ++b) {
@@ -98,8 +97,11 @@ TrainPlan plan_rows(const at::Tensor& rows, int64_t tokens, const at::Tensor& id
       }
     }
     std::vector<Positions> targets(patterns.size());
-    std::set<int64_t> special{0};
-    for (int64_t t = std::max<int64_t>(0, query - 5); t <= query; ++t) special.insert(t);
+    // Neither a target nor a control: the first and the last few keys, every target, the unseen.
+    std::vector<bool> excluded(static_cast<size_t>(tokens), false);
+    excluded[0] = true;
+    for (int64_t t = std::max<int64_t>(0, query - 5); t <= query; ++t)
+      excluded[static_cast<size_t>(t)] = true;
     for (size_t p = 0; p < patterns.size() && query >= 0; ++p) {
       const bool by_content = patterns[p].null == NullKind::kPermuteTargets;
       if (by_content && !ids.defined()) continue;
@@ -107,15 +109,14 @@ TrainPlan plan_rows(const at::Tensor& rows, int64_t tokens, const at::Tensor& id
       std::erase_if(own, [&](int64_t t) {
         return !is_seen(t) || (by_content && query - t < TrainPlan::kSmallestGap);
       });
-      special.insert(own.begin(), own.end());
+      for (const int64_t t : own) excluded[static_cast<size_t>(t)] = true;
       targets[p] = std::move(own);
     }
-    std::set<int64_t> excluded(special);
     Positions ordinary;
     for (int64_t t = 0; t <= query; ++t) {
       if (!is_seen(t)) {
-        excluded.insert(t);
-      } else if (!special.contains(t)) {
+        excluded[static_cast<size_t>(t)] = true;
+      } else if (!excluded[static_cast<size_t>(t)]) {
         ordinary.push_back(t);
       }
     }
