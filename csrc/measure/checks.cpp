@@ -130,4 +130,35 @@ void check_matrices(const at::Tensor& matrices) {
               "headscope: matrices must be float32 or float64, got ", matrices.scalar_type());
 }
 
+void check_positions(const at::Tensor& rows_in, int64_t queries, const at::Tensor& targets_in,
+                     const at::Tensor& offsets_in, int64_t keys) {
+  const at::Tensor rows = rows_in.contiguous();
+  const int64_t* t = rows.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < rows.numel(); ++i) {
+    TORCH_CHECK(t[i] >= -1 && t[i] < queries, "headscope: sampled row ", t[i], " is outside the ",
+                queries, " queries");
+  }
+  if (!targets_in.defined()) return;
+  const at::Tensor targets = targets_in.contiguous(), offsets = offsets_in.contiguous();
+  const int64_t* position = targets.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < targets.numel(); ++i) {
+    TORCH_CHECK(position[i] >= 0 && position[i] < keys, "headscope: target ", position[i],
+                " is outside the ", keys, " keys");
+  }
+  const int64_t* offset = offsets.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < offsets.numel(); ++i) {
+    TORCH_CHECK(offset[i] >= (i == 0 ? 0 : offset[i - 1]) && offset[i] <= targets.numel(),
+                "headscope: offsets must ascend within the ", targets.numel(), " targets, got ",
+                offset[i], " at ", i);
+  }
+}
+
+void check_device(const at::Tensor& first, std::initializer_list<const at::Tensor*> others) {
+  for (const at::Tensor* other : others) {
+    TORCH_CHECK(other == nullptr || other->device() == first.device(),
+                "headscope: all tensors of a call must be on ", first.device(), ", but one is on ",
+                other->device());
+  }
+}
+
 }  // namespace headscope::measure

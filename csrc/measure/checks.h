@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <initializer_list>
 #include <optional>
 
 #include "headscope/measure.h"
@@ -24,5 +25,12 @@ void check_targets(const at::Tensor& rows, const at::Tensor& targets, const at::
                    int64_t groups);
 void check_values(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 void check_matrices(const at::Tensor& matrices);
+
+/// The values themselves, on the host: rows [B, R] are queries or -1, targets [n] are keys, offsets
+/// ascend within the targets. Undefined targets are not looked at.
+void check_positions(const at::Tensor& rows, int64_t queries, const at::Tensor& targets,
+                     const at::Tensor& offsets, int64_t keys);
+/// All of these (null: absent) are on the device of `first`.
+void check_device(const at::Tensor& first, std::initializer_list<const at::Tensor*> others);
 
 }  // namespace headscope::measure

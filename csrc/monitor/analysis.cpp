@@ -66,7 +66,7 @@ Snapshot Analysis::begin_snapshot(const CaptureInfo& info, Source source,
   snapshot.probe_interval = info.previous_probe_step < 0 ? 0 : info.step - info.previous_probe_step;
   snapshot.integral_axis = to_string(options_.integral.axis);
   for (const Pattern& pattern : patterns_) snapshot.patterns.push_back(pattern.name);
-  if (!capture.layers.empty()) snapshot.dtype = capture.layers.begin()->second.dtype;
+  if (!capture.layers.empty()) snapshot.dtype = c10::toString(capture.layers.begin()->second.type);
   snapshot.heads = blank_readings(capture);
   return snapshot;
 }

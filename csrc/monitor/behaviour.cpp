@@ -25,7 +25,7 @@ at::Tensor checked_logits(const ForwardFunction& forward, const at::Tensor& toke
 
 at::Tensor negative_log_likelihood(const at::Tensor& logits, const at::Tensor& targets) {
   const at::Tensor log_probability = at::log_softmax(logits.to(at::kDouble), -1);
-  return -log_probability.gather(-1, targets.unsqueeze(-1)).squeeze(-1);
+  return -log_probability.gather(-1, targets.to(logits.device()).unsqueeze(-1)).squeeze(-1);
 }
 
 }  // namespace
@@ -67,7 +67,8 @@ std::vector<double> behaviour_losses(const ForwardFunction& forward,
             : negative_log_likelihood(logits.narrow(1, first - 1, context - first),
                                       chunk.narrow(1, first, context - first))
                   .mean(1);
-    const double* data = loss.const_data_ptr<double>();
+    const at::Tensor on_host = loss.to(at::kCPU).contiguous();
+    const double* data = on_host.const_data_ptr<double>();
     losses.insert(losses.end(), data, data + count);
   }
   return losses;

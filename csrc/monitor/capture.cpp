@@ -48,22 +48,27 @@ void capture_spectrum(SpectrumCapture& spectrum, const at::Tensor& z,
   accumulate_gram_(spectrum.gram, spectrum.sum, spectrum.count, z, spectrum.shift, keep);
 }
 
-double self_check_error(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                        const at::Tensor& z, const AttentionCall& call, const at::Tensor& rows) {
+at::Tensor self_check_error(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const at::Tensor& z, const AttentionCall& call,
+                            const at::Tensor& rows) {
   const auto first = [](const at::Tensor& tensor) { return tensor.narrow(0, 0, 1); };
   AttentionCall own = call;
   if (own.bias && own.bias->dim() == 4 && own.bias->size(0) > 1) own.bias = first(*own.bias);
   if (own.documents) own.documents = first(*own.documents);
   const at::Tensor want = recompute_rows(first(q), first(k), first(v), first(rows), own);
-  const at::Tensor got = first(z).index_select(2, rows[0].clamp_min(0)).to(want.scalar_type());
+  const at::Tensor index = rows[0].clamp_min(0).to(z.device(), /*non_blocking=*/true);
+  const at::Tensor got = first(z).index_select(2, index).to(want.scalar_type());
   // Rows without any visible key have nothing to compare; the others must be finite in both.
   const at::Tensor comparable = want.isfinite().all(-1, /*keepdim=*/true);
-  if (!comparable.any().item<bool>()) return kNaN;
   const at::Tensor zero = at::zeros({}, want.options());
-  const double error = at::where(comparable, (got - want).abs(), zero).max().item<double>();
-  const double size = at::where(comparable, want.abs(), zero).max().item<double>();
-  if (std::isnan(error)) return got.isfinite().all().item<bool>() ? kNaN : kInfinity;
-  return size > 0 ? error / size : error;
+  const at::Tensor error = at::where(comparable, (got - want).abs(), zero).max();
+  const at::Tensor size = at::where(comparable, want.abs(), zero).max();
+  const at::Tensor relative = at::where(size.gt(0), error / size, error);
+  const at::Tensor unfounded = got.isfinite().all().logical_or(comparable.any().logical_not());
+  const at::Tensor not_a_number = at::where(unfounded, at::full({}, kNaN, want.options()),
+                                            at::full({}, kInfinity, want.options()));
+  return at::where(error.isnan().logical_or(comparable.any().logical_not()), not_a_number, relative)
+      .to(at::kDouble);
 }
 
 double self_check_tolerance(at::ScalarType type) {
@@ -87,13 +92,16 @@ void check_attention_call(int64_t layer, const at::Tensor& q, const at::Tensor& 
   TORCH_CHECK(!q.is_nested() && !k.is_nested() && !v.is_nested() && !z.is_nested(), "layer ", layer,
               ": nested tensors are not measured; pass padded [B, H, T, D] with keep, or packed "
               "rows with documents");
-  TORCH_CHECK(
-      z.device().is_cpu() && q.device().is_cpu() && k.device().is_cpu() && v.device().is_cpu(),
-      "layer ", layer, ": this build measures tensors on the CPU, got ", z.device());
+  TORCH_CHECK(measures_on(z.device().type()), "layer ", layer, ": this build measures tensors on ",
+              measures_on(at::kCUDA) ? "the CPU and on CUDA devices" : "the CPU", ", got ",
+              z.device());
+  TORCH_CHECK(q.device() == z.device() && k.device() == z.device() && v.device() == z.device(),
+              "layer ", layer, ": q, k, v and z must be on one device, got ", q.device(), ", ",
+              k.device(), ", ", v.device(), " and ", z.device());
   for (const std::optional<at::Tensor>* told :
        {&call.bias, &call.keep, &call.documents, &call.sinks}) {
-    TORCH_CHECK(!*told || (*told)->device().is_cpu(), "layer ", layer,
-                ": this build measures tensors on the CPU, but one in the call lies on ",
+    TORCH_CHECK(!*told || (*told)->device() == z.device(), "layer ", layer,
+                ": the call's tensors must be on the device of z, ", z.device(), ", but one is on ",
                 (*told)->device());
   }
   TORCH_CHECK(q.dim() == 4 && k.dim() == 4 && v.dim() == 4 && z.dim() == 4, "layer ", layer,
@@ -136,7 +144,8 @@ size_t plan_for(Capture& capture, size_t micro, int64_t layer, const at::Tensor&
               ", ", tokens, "] where another layer saw [", rows.size(0), ", ", others,
               "] in the same micro-batch");
   at::Tensor own = rows;  // but for queries that are padding in this layer alone
-  if (call.keep) own = rows.masked_fill(call.keep->gather(1, rows.clamp_min(0)).logical_not(), -1);
+  if (call.keep)
+    own = rows.masked_fill(call.keep->to(at::kCPU).gather(1, rows.clamp_min(0)).logical_not(), -1);
   const at::Tensor seen = seen_keys(own, tokens, call);
   for (const size_t i : known) {
     const TrainPlan& other = capture.plans[i];

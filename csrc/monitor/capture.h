@@ -37,11 +37,12 @@ struct LayerCapture {
   std::vector<size_t> plan_of;           ///< train only: the plan of each, in Capture::plans
   std::vector<at::Tensor> seen;          ///< probe only: keys seen in each chunk (seen_keys)
   at::Tensor sinks;                      ///< probe only: [Hq] f64 sink logits; undefined: none
-  std::optional<AttentionRows> repeat;   ///< probe only: the repeated block
+  at::Tensor self_check;  ///< self_check_error of the first call; undefined: not compared
+  std::optional<AttentionRows> repeat;  ///< probe only: the repeated block
   std::map<std::thread::id, size_t>
       calls;                      ///< train only: forwards seen, by the thread they ran on
-  bool attention_trusted = true;  ///< false: the self-check failed
-  std::string dtype;
+  bool attention_trusted = true;  ///< false: the self-check failed (judge_self_checks)
+  at::ScalarType type = at::ScalarType::Undefined;  ///< of z
 };
 
 /// Everything taps captured at one measured step.
@@ -60,12 +61,6 @@ struct Capture {
   double repeat_gap = kNaN;  ///< probe only
 };
 
-/// What a failed self-check says.
-struct SelfCheckFailure {
-  int64_t layer;
-  double error;
-};
-
 /// Adds z [B, H, T, D] to a spectrum; the first call chooses the shift: the mean of its first
 /// tokens.
 void capture_spectrum(SpectrumCapture& spectrum, const at::Tensor& z,
@@ -73,8 +68,9 @@ void capture_spectrum(SpectrumCapture& spectrum, const at::Tensor& z,
 
 /// Largest difference between the given z and the one recomputed at `rows` of the first sequence,
 /// relative to the largest recomputed value; NaN when either is not finite (reported elsewhere).
-double self_check_error(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                        const at::Tensor& z, const AttentionCall& call, const at::Tensor& rows);
+/// One f64 on z's device, which is not waited for.
+at::Tensor self_check_error(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const at::Tensor& z, const AttentionCall& call, const at::Tensor& rows);
 
 /// The error that rounding explains for a dtype.
 double self_check_tolerance(at::ScalarType type);

@@ -45,6 +45,11 @@ struct Monitor::Impl {
   void micro_batch(const at::Tensor& ids);
   void end_step();
   void run_probe(const CaptureInfo& info);
+  /// Hands a capture to the analysis thread, which drain() has found idle.
+  void analyse(std::shared_ptr<Capture> taken, const CaptureInfo& info, Source source);
+  /// Withholds the attention figures of layers whose self-check failed, and says so. On the
+  /// analysis thread.
+  void judge_self_checks(Capture& taken) const;
   /// Waits for the earlier measured step; its results are then part of the state.
   void drain();
   /// Whether what is due may run now; what may not is counted.
@@ -70,9 +75,10 @@ struct Monitor::Impl {
                      const at::Tensor& z, const AttentionCall& call);
   void capture_probe(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const at::Tensor& z, const AttentionCall& call);
-  void self_check(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                  const at::Tensor& z, const AttentionCall& call, const at::Tensor& rows,
-                  LayerCapture& own);
+  /// Dropout hides what the call was told.
+  bool wants_self_check(const AttentionCall& call) const {
+    return options.self_check && call.dropout == 0;
+  }
   at::Tensor ablate(int64_t layer, const at::Tensor& z) const;
   /// False for calls that no measurement wants: a recompute in a backward, an evaluation under
   /// InferenceMode, another thread's during a pass. Counts what it skips.

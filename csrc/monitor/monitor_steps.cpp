@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 
+#include "csrc/monitor/hand_over.h"
 #include "csrc/monitor/host_guard.h"
 #include "csrc/monitor/monitor_impl.h"
 
@@ -155,10 +156,25 @@ void Monitor::Impl::end_step() {
   if (taken->layers.empty()) return;
   train_backoff.succeeded();
   drain();  // a probe of this very step may still be analysed
-  analysed_probe = false;
-  worker.submit([this, taken, info = step] {
+  analyse(std::move(taken), step, Source::kTrain);
+}
+
+void Monitor::Impl::analyse(std::shared_ptr<Capture> taken, const CaptureInfo& info,
+                            Source source) {
+  analysed_probe = source == Source::kProbe;
+  std::shared_ptr<HandOver> hand_over;
+  const bool handed = gate->guarded(source == Source::kTrain ? Fault::kTap : Fault::kProbe, [&] {
+    hand_over = std::make_shared<HandOver>(*taken, options.eigenvalues_on_device);
+  });
+  if (!handed) return;
+  worker.submit([this, taken = std::move(taken), hand_over, info, source] {
     const AnalysisTimer timer(*health);
-    gate->guarded(Fault::kAnalysis, [&] { analysis.take_train(*taken, info); });
+    gate->guarded(Fault::kAnalysis, [&] {
+      const auto reading = hand_over->arrived();
+      judge_self_checks(*taken);
+      source == Source::kProbe ? analysis.take_probe(*taken, info)
+                               : analysis.take_train(*taken, info);
+    });
   });
 }
 
@@ -224,12 +240,8 @@ void Monitor::Impl::run_probe(const CaptureInfo& info) {
   }
   count_missing(*taken, "the probe");
   if (taken->layers.empty()) return;
-  analysed_probe = true;
   probe_backoff.succeeded();
-  worker.submit([this, taken, info] {
-    const AnalysisTimer timer(*health);
-    gate->guarded(Fault::kAnalysis, [&] { analysis.take_probe(*taken, info); });
-  });
+  analyse(std::move(taken), info, Source::kProbe);
 }
 
 }  // namespace headscope

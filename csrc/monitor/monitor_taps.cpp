@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "csrc/measure/device.h"
 #include "csrc/monitor/host_guard.h"
 #include "csrc/monitor/monitor_impl.h"
 #include "csrc/probe/group_table.h"
@@ -86,6 +87,11 @@ at::Tensor Monitor::Impl::observe(int64_t layer, const at::Tensor& q, const at::
   const Mode now = mode.load(std::memory_order_relaxed);
   if (!wants_call(now)) return z;
   if (now == Mode::kAblate) return ablate(layer, z);
+  if (measure::is_captured(z)) {
+    // What is recorded now would run again at every replay.
+    health->taps_skipped.fetch_add(1, std::memory_order_relaxed);
+    return z;
+  }
   std::optional<ScopedTimer> timer;  // a probe's taps are part of the probe's time
   if (now == Mode::kTrain) timer.emplace(health->tap_nanoseconds);
   const std::scoped_lock lock(tap_mutex);
@@ -136,7 +142,7 @@ void Monitor::Impl::capture_train(int64_t layer, const at::Tensor& q, const at::
   const std::thread::id thread = std::this_thread::get_id();
   const size_t ordinal = own.calls[thread]++;
   if (q.numel() == 0 || z.numel() == 0) return;  // an empty batch or no heads: nothing to measure
-  own.dtype = c10::toString(z.scalar_type());
+  own.type = z.scalar_type();
   capture_spectrum(own.spectrum, z, call.keep);
   const size_t micro =
       capture->micro_of.try_emplace({thread, ordinal}, capture->micro_of.size()).first->second;
@@ -150,7 +156,8 @@ void Monitor::Impl::capture_train(int64_t layer, const at::Tensor& q, const at::
   own.plan_of.push_back(chosen);
   own.attention.push_back(attention_mass(q, k, own_plan.rows, own_plan.targets, own_plan.offsets,
                                          own_plan.groups, call));
-  if (own.attention.size() == 1) self_check(layer, q, k, v, z, call, own_plan.rows, own);
+  if (own.attention.size() == 1 && wants_self_check(call))
+    own.self_check = self_check_error(q, k, v, z, call, own_plan.rows);
 }
 
 void Monitor::Impl::capture_probe(int64_t layer, const at::Tensor& q, const at::Tensor& k,
@@ -158,12 +165,12 @@ void Monitor::Impl::capture_probe(int64_t layer, const at::Tensor& q, const at::
                                   const AttentionCall& call) {
   LayerCapture& own = capture->layers[layer];
   if (q.numel() == 0 || z.numel() == 0) return;
-  own.dtype = c10::toString(z.scalar_type());
+  own.type = z.scalar_type();
   const at::Tensor last = z.narrow(2, z.size(2) - 1, 1);
   AttentionCall in_probe = call;  // planted rows have no padding, whatever their tokens look like
   in_probe.keep = std::nullopt;
   if (mode.load(std::memory_order_relaxed) == Mode::kRepeatProbe) {
-    if (own.repeat || !own.attention_trusted) return;
+    if (own.repeat) return;
     const at::Tensor seen = seen_keys(repeat.rows, q.size(2), in_probe);
     const auto counts = seen_counts(repeat.targets, repeat.offsets, seen);
     if (std::count(counts.begin(), counts.end(), 0) > 0) return;  // hidden: not measurable here
@@ -190,32 +197,32 @@ void Monitor::Impl::capture_probe(int64_t layer, const at::Tensor& q, const at::
                    *gate);
   }
   if (call.sinks) own.sinks = call.sinks->to(at::kDouble, false, /*copy=*/true);
-  if (probe_chunk == 0) {
+  if (probe_chunk == 0 && wants_self_check(call)) {
     const int64_t context = q.size(2);
     const at::Tensor rows = int64_tensor(std::vector<int64_t>{context / 3, context - 1}, {1, 2})
                                 .expand({q.size(0), 2})
                                 .contiguous();
-    self_check(layer, q, k, v, z, call, rows, own);
+    own.self_check = self_check_error(q, k, v, z, call, rows);
   }
 }
 
-void Monitor::Impl::self_check(int64_t layer, const at::Tensor& q, const at::Tensor& k,
-                               const at::Tensor& v, const at::Tensor& z, const AttentionCall& call,
-                               const at::Tensor& rows, LayerCapture& own) {
-  if (!options.self_check || call.dropout > 0) return;
-  const double error = self_check_error(q, k, v, z, call, rows);
-  if (!(error > self_check_tolerance(z.scalar_type())))
-    return;  // NaN: not finite, counted with the readings
-  own.attention_trusted = false;
-  gate->report(
-      Fault::kSelfCheck,
-      c10::str("layer ", layer,
-               ": the output given to observe() differs from softmax(scale q k^T + bias) v by ",
-               error,
-               " of its size, so its attention figures are withheld; pass the layer's bias or "
-               "mask, scale, causality, dropout, softcap, window, documents and sinks in "
-               "AttentionCall")
-          .c_str());
+void Monitor::Impl::judge_self_checks(Capture& taken) const {
+  for (auto& [layer, own] : taken.layers) {
+    if (!own.self_check.defined()) continue;
+    const double error = own.self_check.item<double>();
+    // NaN: not finite, counted with the readings.
+    if (!(error > self_check_tolerance(own.type))) continue;
+    own.attention_trusted = false;
+    gate->report(
+        Fault::kSelfCheck,
+        c10::str("layer ", layer,
+                 ": the output given to observe() differs from softmax(scale q k^T + bias) v by ",
+                 error,
+                 " of its size, so its attention figures are withheld; pass the layer's bias or "
+                 "mask, scale, causality, dropout, softcap, window, documents and sinks in "
+                 "AttentionCall")
+            .c_str());
+  }
 }
 
 at::Tensor Monitor::Impl::ablate(int64_t layer, const at::Tensor& z) const {

@@ -138,11 +138,15 @@ double read_spectrum(const SpectrumCapture& spectrum, const SpectrumCapture& nul
   if (spectrum.empty() || spectrum.count.item<int64_t>() == 0) return kNaN;
   const int64_t n = spectrum.count.item<int64_t>();
   const Moments own = moments(spectrum);
-  const at::Tensor uncentred = symmetric_eigenvalues(own.uncentred),
-                   centred = symmetric_eigenvalues(own.centred);
+  // Centred in f64, solved in the precision of what was summed.
+  const at::ScalarType type = spectrum.gram.scalar_type();
+  const auto solved = [type](const at::Tensor& moment) {
+    return symmetric_eigenvalues(moment.to(type)).to(at::kCPU);
+  };
+  const at::Tensor uncentred = solved(own.uncentred), centred = solved(own.centred);
   at::Tensor null_values;
   if (!null.empty() && null.count.item<int64_t>() > 0)
-    null_values = symmetric_eigenvalues(moments(null).uncentred);
+    null_values = solved(moments(null).uncentred);
   for (size_t h = 0; h < readings.size(); ++h) {
     HeadReading& reading = readings[h];
     const auto values = row_of(uncentred, static_cast<int64_t>(h));

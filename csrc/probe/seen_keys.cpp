@@ -40,17 +40,23 @@ at::Tensor mask_rows(at::Tensor mask, const at::Tensor& rows) {
 at::Tensor seen_keys(const at::Tensor& rows, int64_t tokens, const AttentionCall& call) {
   const bool windowed = call.window > 0 && call.window < tokens;
   if ((!windowed && !call.documents && !call.keep && !call.bias) || rows.numel() == 0) return {};
-  const at::Tensor query = rows.unsqueeze(2), key = at::arange(tokens, at::kLong);
+  // Where the call's tensors are; what comes back is on the host.
+  at::Device device = rows.device();
+  for (const std::optional<at::Tensor>* told : {&call.bias, &call.keep, &call.documents}) {
+    if (*told) device = (*told)->device();
+  }
+  const at::Tensor own_rows = rows.to(device), query = own_rows.unsqueeze(2),
+                   key = at::arange(tokens, own_rows.options());
   const at::Tensor causal = key.le(query);
   at::Tensor seen = causal;
   if (windowed) seen = seen.logical_and(key.gt(query - call.window));
   if (call.documents) {
-    const at::Tensor own = call.documents->gather(1, rows.clamp_min(0)).unsqueeze(2);
+    const at::Tensor own = call.documents->gather(1, own_rows.clamp_min(0)).unsqueeze(2);
     seen = seen.logical_and(call.documents->unsqueeze(1).eq(own));
   }
   if (call.keep) seen = seen.logical_and(call.keep->unsqueeze(1));
-  if (call.bias && call.bias->numel() > 0) seen = seen.logical_and(mask_rows(*call.bias, rows));
-  return seen.equal(causal) ? at::Tensor() : seen.contiguous();
+  if (call.bias && call.bias->numel() > 0) seen = seen.logical_and(mask_rows(*call.bias, own_rows));
+  return seen.equal(causal) ? at::Tensor() : seen.to(at::kCPU).contiguous();
 }
 
 std::vector<int64_t> seen_counts(const at::Tensor& targets, const at::Tensor& offsets,

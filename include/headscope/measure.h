@@ -93,4 +93,7 @@ HEADSCOPE_API at::Tensor recompute_rows(const at::Tensor& q, const at::Tensor& k
                                         const at::Tensor& v, const at::Tensor& rows,
                                         const AttentionCall& call = {});
 
+/// Whether this build has kernels for a kind of device.
+HEADSCOPE_API bool measures_on(c10::DeviceType device);
+
 }  // namespace headscope

@@ -52,6 +52,9 @@ struct Options {
   uint64_t seed =
       2026;  ///< of sampled positions, null draws and controls; never the host's generators
   bool self_check = true;  ///< recompute sampled rows of z and compare
+  bool eigenvalues_on_device =
+      false;  ///< of tensors on a GPU: solved there on a stream of its own (needs D <= 256),
+              ///< instead of on the analysis thread, which costs the GPU nothing
   std::function<double()> clock =
       {};  ///< seconds, for the budget alone; default: a monotonic clock
 
