@@ -8,6 +8,11 @@
 
 #include "csrc/measure/checks.h"
 #include "csrc/measure/cpu/kernels.h"
+#include "csrc/measure/device.h"
+#ifdef HEADSCOPE_CUDA
+#include "csrc/measure/cuda/device.h"
+#include "csrc/measure/cuda/kernels.h"
+#endif
 #include "csrc/measure/process_check.h"
 #include "csrc/measure/registration.h"
 #include "headscope/measure.h"
@@ -33,6 +38,7 @@ AttentionCall call_of(const OptionalTensor& mask, bool is_causal, std::optional<
 
 // Backend entry points: the checks, then the kernel.
 
+#ifndef HEADSCOPE_EMULATED
 void gram_cpu(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z,
               const at::Tensor& shift, const OptionalTensor& keep) {
   measure::check_gram(gram, sum, count, z, shift, keep);
@@ -66,6 +72,48 @@ at::Tensor eigenvalues_cpu(const at::Tensor& matrices) {
   measure::check_matrices(matrices);
   return cpu::symmetric_eigenvalues(matrices);
 }
+#endif
+
+#ifdef HEADSCOPE_CUDA
+void gram_cuda(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z,
+               const at::Tensor& shift, const OptionalTensor& keep) {
+  measure::check_gram(gram, sum, count, z, shift, keep);
+  measure::check_device(z, {&gram, &sum, &count, &shift, keep ? &*keep : nullptr});
+  cuda::accumulate_gram_(gram, sum, count, z, shift, keep);
+}
+
+RowTensors mass_cuda(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows,
+                     const at::Tensor& targets, const at::Tensor& offsets, int64_t groups,
+                     const OptionalTensor& mask, bool is_causal, std::optional<double> scale,
+                     double softcap, int64_t window, const OptionalTensor& documents,
+                     const OptionalTensor& sinks) {
+  const AttentionCall call = call_of(mask, is_causal, scale, softcap, window, documents, sinks);
+  measure::check_attention(q, k, call);
+  measure::check_rows(q, rows);
+  measure::check_targets(rows, targets, offsets, groups);
+  measure::check_device(q, {&k, mask ? &*mask : nullptr, documents ? &*documents : nullptr,
+                            sinks ? &*sinks : nullptr});
+  return cuda::attention_mass(q, k, rows, targets, offsets, groups, call);
+}
+
+at::Tensor rows_cuda(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const at::Tensor& rows, const OptionalTensor& mask, bool is_causal,
+                     std::optional<double> scale, double softcap, int64_t window,
+                     const OptionalTensor& documents, const OptionalTensor& sinks) {
+  const AttentionCall call = call_of(mask, is_causal, scale, softcap, window, documents, sinks);
+  measure::check_attention(q, k, call);
+  measure::check_rows(q, rows);
+  measure::check_values(q, k, v);
+  measure::check_device(q, {&k, &v, mask ? &*mask : nullptr, documents ? &*documents : nullptr,
+                            sinks ? &*sinks : nullptr});
+  return cuda::recompute_rows(q, k, v, rows, call);
+}
+
+at::Tensor eigenvalues_cuda(const at::Tensor& matrices) {
+  measure::check_matrices(matrices);
+  return cuda::symmetric_eigenvalues(matrices);
+}
+#endif
 
 // Fake implementations: shapes and dtypes only.
 
@@ -127,12 +175,26 @@ void define(torch::Library& library) {
   library.def("symmetric_eigenvalues(Tensor matrices) -> Tensor");
 }
 
+#ifdef HEADSCOPE_CUDA
+void implement_cuda(torch::Library& library) {
+  library.impl("accumulate_gram_", gram_cuda);
+  library.impl("attention_mass", mass_cuda);
+  library.impl("recompute_rows", rows_cuda);
+  library.impl("symmetric_eigenvalues", eigenvalues_cuda);
+}
+#endif
+
+#ifdef HEADSCOPE_EMULATED
+// The parity tests' build: the CUDA route over emulated kernels, whose memory is the host's.
+constexpr auto implement_cpu = implement_cuda;
+#else
 void implement_cpu(torch::Library& library) {
   library.impl("accumulate_gram_", gram_cpu);
   library.impl("attention_mass", mass_cpu);
   library.impl("recompute_rows", rows_cpu);
   library.impl("symmetric_eigenvalues", eigenvalues_cpu);
 }
+#endif
 
 void implement_meta(torch::Library& library) {
   library.impl("accumulate_gram_", gram_meta);
@@ -153,6 +215,9 @@ const measure::Registration registration(
     "headscope::accumulate_gram_",
     {{torch::Library::DEF, std::nullopt, define},
      {torch::Library::IMPL, c10::DispatchKey::CPU, implement_cpu},
+#ifdef HEADSCOPE_CUDA
+     {torch::Library::IMPL, c10::DispatchKey::CUDA, implement_cuda},
+#endif
      {torch::Library::IMPL, c10::DispatchKey::Meta, implement_meta},
      {torch::Library::IMPL, c10::DispatchKey::Autograd, pass_autograd}});
 
@@ -170,16 +235,29 @@ void measure::check_process() {
   if (!mismatch.empty()) throw std::invalid_argument(mismatch);
 }
 
+bool measure::is_captured([[maybe_unused]] const at::Tensor& tensor) {
+#ifdef HEADSCOPE_CUDA
+  return tensor.is_cuda() && cuda::is_captured(tensor);
+#else
+  return false;
+#endif
+}
+
+bool measures_on(c10::DeviceType device) {
+  static const auto op = find_operator<decltype(gram_meta)>("headscope::accumulate_gram_");
+  return op.hasKernelForDispatchKey(c10::computeDispatchKey(std::nullopt, std::nullopt, device));
+}
+
 void accumulate_gram_(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z,
                       const at::Tensor& shift, const OptionalTensor& keep) {
-  static const auto op = find_operator<decltype(gram_cpu)>("headscope::accumulate_gram_");
+  static const auto op = find_operator<decltype(gram_meta)>("headscope::accumulate_gram_");
   op.call(gram, sum, count, z, shift, keep);
 }
 
 AttentionRows attention_mass(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows,
                              const at::Tensor& targets, const at::Tensor& offsets, int64_t groups,
                              const AttentionCall& call) {
-  static const auto op = find_operator<decltype(mass_cpu)>("headscope::attention_mass");
+  static const auto op = find_operator<decltype(mass_meta)>("headscope::attention_mass");
   auto [mass, score, entropy, max_logit, log_sum_exp, first_mass] =
       op.call(q, k, rows, targets, offsets, groups, call.bias, call.is_causal, call.scale,
               call.softcap, call.window, call.documents, call.sinks);
@@ -188,14 +266,14 @@ AttentionRows attention_mass(const at::Tensor& q, const at::Tensor& k, const at:
 
 at::Tensor recompute_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const at::Tensor& rows, const AttentionCall& call) {
-  static const auto op = find_operator<decltype(rows_cpu)>("headscope::recompute_rows");
+  static const auto op = find_operator<decltype(rows_meta)>("headscope::recompute_rows");
   return op.call(q, k, v, rows, call.bias, call.is_causal, call.scale, call.softcap, call.window,
                  call.documents, call.sinks);
 }
 
 at::Tensor symmetric_eigenvalues(const at::Tensor& matrices) {
   static const auto op =
-      find_operator<decltype(eigenvalues_cpu)>("headscope::symmetric_eigenvalues");
+      find_operator<decltype(eigenvalues_meta)>("headscope::symmetric_eigenvalues");
   return op.call(matrices);
 }
 
