@@ -1,17 +1,15 @@
 // What attaching costs a training run: rows 10 to 13 of the goals.
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
-#include <c10/core/Allocator.h>
-#include <c10/core/CPUAllocator.h>
 
 #include <algorithm>
 #include <chrono>
 #include <deque>
-#include <optional>
 
 #include "headscope/monitor.h"
+#include "tests/bench/bench_model.h"
 #include "tests/bench/runner.h"
+#include "tests/support/torch_memory.h"
 
 namespace headscope::bench {
 namespace {
@@ -26,76 +24,6 @@ Options quiet_options() {
   options.log = [](LogLevel, const std::string&) {};
   return options;
 }
-
-/// A GPT-like model of 6 layers, 8 heads of 64, T = 128, batch 2.
-class BenchModel {
- public:
-  static constexpr int64_t kLayers = 6, kHeads = 8, kWidth = 512, kContext = 128, kBatch = 2,
-                           kVocab = 512;
-  BenchModel() {
-    const auto weight = [&](at::IntArrayRef sizes) {
-      at::Tensor w = at::randn(sizes).mul_(0.02).requires_grad_(true);
-      parameters_.push_back(w);
-      return w;
-    };
-    embedding_ = weight({kVocab, kWidth});
-    for (int64_t l = 0; l < kLayers; ++l) {
-      layers_.push_back({weight({3 * kWidth, kWidth}), weight({kWidth, kWidth}),
-                         weight({4 * kWidth, kWidth}), weight({kWidth, 4 * kWidth})});
-    }
-  }
-
-  /// One SGD step; returns the thread-CPU seconds that the monitor took in it.
-  double step(int64_t index, Monitor* monitor) {
-    double ours = 0;
-    const auto timed = [&](auto&& work) {
-      const double start = thread_cpu_seconds();
-      work();
-      ours += thread_cpu_seconds() - start;
-    };
-    const at::Tensor tokens = at::randint(kVocab, {kBatch, kContext}, at::kLong);
-    std::optional<StepScope> scope;
-    if (monitor != nullptr)
-      timed([&] {
-        scope.emplace(monitor->begin_step({.step = index}));
-        scope->micro_batch(tokens);
-      });
-    at::Tensor x = at::embedding(embedding_, tokens);
-    for (int64_t l = 0; l < kLayers; ++l) {
-      const Layer& layer = layers_[static_cast<size_t>(l)];
-      const at::Tensor qkv = at::linear(at::layer_norm(x, {kWidth}), layer.qkv);
-      const auto part = [&](int64_t i) {
-        return qkv.narrow(2, i * kWidth, kWidth)
-            .view({kBatch, kContext, kHeads, kWidth / kHeads})
-            .transpose(1, 2);
-      };
-      at::Tensor z = at::scaled_dot_product_attention(part(0), part(1), part(2), {}, 0.0, true);
-      if (monitor != nullptr) timed([&] { z = monitor->observe(l, part(0), part(1), part(2), z); });
-      x = x + at::linear(z.transpose(1, 2).reshape(x.sizes()), layer.out);
-      x = x + at::linear(at::gelu(at::linear(at::layer_norm(x, {kWidth}), layer.up)), layer.down);
-    }
-    const at::Tensor loss = at::cross_entropy_loss(at::linear(x, embedding_).reshape({-1, kVocab}),
-                                                   tokens.reshape({-1}));
-    loss.backward();
-    {
-      const at::NoGradGuard no_grad;
-      for (at::Tensor& parameter : parameters_) {
-        parameter.sub_(parameter.grad(), 1e-3);
-        parameter.mutable_grad().reset();
-      }
-    }
-    timed([&] { scope.reset(); });
-    return ours;
-  }
-
- private:
-  struct Layer {
-    at::Tensor qkv, out, up, down;
-  };
-  at::Tensor embedding_;
-  std::vector<Layer> layers_;
-  std::vector<at::Tensor> parameters_;
-};
 
 Row step_row(int64_t every, double must, double aim) {
   const int64_t steps = every == 1 ? 12 : 2 * every;
@@ -221,65 +149,29 @@ Row budget_row() {
   return row;
 }
 
-/// Counts what torch allocates on this thread while it is on.
-class CountingAllocator final : public c10::Allocator {
- public:
-  explicit CountingAllocator(c10::Allocator* real) : real_(real) {}
-  c10::DataPtr allocate(size_t bytes) override {
-    if (!counting) return real_->allocate(bytes);
-    now += static_cast<int64_t>(bytes);
-    peak = std::max(peak, now);
-    auto* held = new Held{real_->allocate(bytes), bytes};
-    return {held->data.get(), held, &release, held->data.device()};
-  }
-  void copy_data(void* to, const void* from, size_t count) const override {
-    real_->copy_data(to, from, count);
-  }
-  static inline bool counting = false;
-  static inline int64_t now = 0, peak = 0;
-
- private:
-  struct Held {
-    c10::DataPtr data;
-    size_t bytes;
-  };
-  static void release(void* context) {
-    auto* held = static_cast<Held*>(context);
-    now -= static_cast<int64_t>(held->bytes);
-    delete held;
-  }
-  c10::Allocator* real_;
-};
-
 Row memory_row() {
   const int64_t batch = 4, heads = 12, tokens = 1024, width = 64;
   const at::Tensor q = at::randn({batch, heads, tokens, width});
   const at::Tensor z = at::scaled_dot_product_attention(q, q, q, {}, 0.0, true);
-  static CountingAllocator allocator(c10::GetCPUAllocator());
-  c10::Allocator* const real = c10::GetCPUAllocator();
   Options options = quiet_options();
   options.schedule.train_every = 1;
   Monitor monitor(options, {});
-  c10::SetCPUAllocator(&allocator, 200);
+  testing::TorchMemory memory;
   {
     auto scope = monitor.begin_step({.step = 0});
     scope.micro_batch(at::randint(500, {batch, tokens}, at::kLong));
-    CountingAllocator::counting = true;
-    CountingAllocator::now = CountingAllocator::peak = 0;
-    monitor.observe(0, q, q, q, z);
-    CountingAllocator::counting = false;
+    memory.count([&] { monitor.observe(0, q, q, q, z); });
   }
   monitor.report();
-  c10::SetCPUAllocator(real, 200);
   const double gram = static_cast<double>(heads * width * width) * sizeof(float);
   Row row{"13", "extra memory of a measured layer, less 64 KB, in G buffers"};
   row.must = 2;
   row.aim = 1;
   row.smaller_is_better = true;
   row.unit = "x";
-  row.measured = (static_cast<double>(CountingAllocator::peak) - 65536) / gram;
+  row.measured = (static_cast<double>(memory.peak()) - 65536) / gram;
   row.spread = 0;
-  row.roof = "peak " + std::to_string(CountingAllocator::peak / 1024) +
+  row.roof = "peak " + std::to_string(memory.peak() / 1024) +
              " KB at B4 H12 T1024 d64; one head's T x T is " +
              std::to_string(tokens * tokens * 4 / 1024) + " KB";
   return row;

@@ -44,7 +44,9 @@ using testing::thread_cpu_seconds;
 
 /// Takes each row as soon as it is measured: some take a minute.
 using Emit = std::function<void(const Row&)>;
-void kernel_rows(const Emit& emit);
+void gram_rows(const Emit& emit);
+void eigenvalue_rows(const Emit& emit);
+void attention_rows(const Emit& emit);
 void monitor_rows(const Emit& emit);
 void cost_rows(const Emit& emit);
 /// Rows that need what this build or machine does not have.
