@@ -76,7 +76,7 @@ Status launch_tile(const GramGroup& group, Stream stream) {
     const Status status = HEADSCOPE_ALLOW_SHARED(gram_kernel<Tile>, Tile::kSharedBytes);
     if (status != cudaSuccess) return status;
   }
-  HEADSCOPE_LAUNCH(gram_kernel<Tile>, dim3(group.first_block[group.problem_count]),
+  HEADSCOPE_LAUNCH(gram_kernel<Tile>, dim3(group.first_block[group.problem_count] * Tile::kPasses),
                    dim3(Tile::kThreads), Tile::kSharedBytes, stream, group);
   const Status status = cudaGetLastError();
   if (status != cudaSuccess) return status;

@@ -29,7 +29,10 @@ template <int kWidth_>
 struct GramLayout {
   static constexpr int kWidth = kWidth_;
   static constexpr int kRowBlocks = kWidth / 16;            // of 16 rows of G, one a warp
-  static constexpr int kColumnBlocks = kRowBlocks / 2 + 1;  // of 16 columns, that a warp computes
+  static constexpr int kColumnBlocks = kRowBlocks / 2 + 1;  // of 16 columns, for each row block
+  // The widest matrices do not fit into the registers of a block: two blocks read the same tokens.
+  static constexpr int kPasses = kWidth > 128 ? 2 : 1;
+  static constexpr int kColumnBlocksAtOnce = (kColumnBlocks + kPasses - 1) / kPasses;
   static constexpr int kThreads = 32 * kRowBlocks;
   static constexpr int kGramPartial = kColumnBlocks * 8 * kThreads;
   static constexpr int kPartial =
@@ -38,7 +41,8 @@ struct GramLayout {
   /// Whether the warp of `row_block` computes the column block `offset` further on, around the
   /// matrix: with an even number of them the pair half way round would be computed twice.
   __device__ static bool computes(int row_block, int offset) {
-    return kRowBlocks % 2 == 1 || offset < kRowBlocks / 2 || row_block < kRowBlocks / 2;
+    const bool is_half_way = kRowBlocks % 2 == 0 && offset == kRowBlocks / 2;
+    return offset < kColumnBlocks && (!is_half_way || row_block < kRowBlocks / 2);
   }
 };
 
@@ -52,8 +56,8 @@ struct GramTile : GramLayout<kWidth_> {
   static constexpr int kParts = kParts_;
   static constexpr int kTokens = sizeof(Element) == 4 && kWidth_ > 128 ? 16 : 32;
   static constexpr int kStages = 3;
-  // Tokens that are summed in the tensor core's truncating accumulator before it is emptied.
-  static constexpr int kFlushTiles = 512 / kTokens;
+  // Tokens that are summed in registers before they are added to the block's partial sums.
+  static constexpr int kFlushTiles = 1024 / kTokens;
 
   // 16 bytes more than the row: ldmatrix then reads its eight rows from different banks.
   static constexpr int kPitch = kWidth_ + 8;
@@ -212,14 +216,20 @@ class GramSplitter {
 template <typename Tile>
 struct GramAccumulator {
   using Operand = typename Tile::Operand;
-  float gram[Tile::kColumnBlocks][2][4];
+  int first_offset;  // of the column blocks, see GramLayout::computes
+  float gram[Tile::kColumnBlocksAtOnce][2][4];
   float sum[4];
+
+  __device__ static void add_rounded(float (&total)[4], const float (&step)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) total[i] += step[i];
+  }
 
   __device__ void clear() {
 #pragma unroll
-    for (int offset = 0; offset < Tile::kColumnBlocks; ++offset) {
+    for (int i = 0; i < Tile::kColumnBlocksAtOnce; ++i) {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) gram[offset][i / 4][i % 4] = 0.f;
+      for (int j = 0; j < 8; ++j) gram[i][j / 4][j % 4] = 0.f;
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) sum[i] = 0.f;
@@ -227,70 +237,73 @@ struct GramAccumulator {
 
   /// Adds a tile: Z^T Z, from operands [kParts][kTokens][kPitch].
   __device__ void add(const Operand* operands) {
-    // The widest tile has no registers left for two steps at once.
-    [[maybe_unused]] constexpr int kUnrolled = Tile::kWidth > 128 ? 1 : 2;
-#pragma unroll kUnrolled
+#pragma unroll
     for (int token = 0; token < Tile::kTokens; token += 16)
-      add_products<0>(operands + token * Tile::kPitch);
+      add_step(operands + token * Tile::kPitch);
   }
 
-  /// 16 tokens: the products whose left factor is part kFirst or a later one.
-  template <int kFirst>
-  __device__ void add_products(const Operand* operands) {
-    // Left factors held at once; products of parts p + q >= kOrder are below the error bound.
-    constexpr int kHeld = Tile::kWidth > 128 ? 1 : Tile::kParts;
+  /// Adds 16 tokens. Tensor cores truncate their sums, which would add up to a bias: each step
+  /// starts at zero, and its result is added with rounding.
+  __device__ void add_step(const Operand* operands) {
+    // Products of parts p + q >= kOrder are below the error bound.
     constexpr int kOrder = Tile::kParts == 1 ? 1 : 3;
     constexpr unsigned kOne = std::is_same<Operand, __half>::value ? 0x3c003c00u : 0x3f803f80u;
     constexpr int kPart = Tile::kTokens * Tile::kPitch;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int matrix = lane / 8, row = lane % 8;
-    unsigned left[kHeld][4];
+    const Operand* const left_rows = operands + (matrix / 2 * 8 + row) * Tile::kPitch;
+    const Operand* const right_rows = operands + (matrix % 2 * 8 + row) * Tile::kPitch;
+
+    unsigned left[Tile::kParts][4];
 #pragma unroll
-    for (int held = 0; held < kHeld; ++held) {
-      ldmatrix_x4_trans(left[held], operands + (kFirst + held) * kPart +
-                                        (matrix / 2 * 8 + row) * Tile::kPitch + warp * 16 +
-                                        matrix % 2 * 8);
-      const unsigned ones[2] = {kOne, kOne};
-      multiply_add(Operand{}, sum, left[held], ones);
-    }
+    for (int p = 0; p < Tile::kParts; ++p)
+      ldmatrix_x4_trans(left[p], left_rows + p * kPart + warp * 16 + matrix % 2 * 8);
+    float step[4] = {0.f, 0.f, 0.f, 0.f};
+    const unsigned ones[2] = {kOne, kOne};
 #pragma unroll
-    for (int offset = 0; offset < Tile::kColumnBlocks; ++offset) {
+    for (int p = Tile::kParts - 1; p >= 0; --p) multiply_add(Operand{}, step, left[p], ones);
+    add_rounded(sum, step);
+
+#pragma unroll
+    for (int i = 0; i < Tile::kColumnBlocksAtOnce; ++i) {
+      const int offset = first_offset + i;
       if (!Tile::computes(warp, offset)) continue;
       const int column = (warp + offset) % Tile::kRowBlocks * 16;
+      unsigned right[Tile::kParts][4];
 #pragma unroll
-      for (int q = 0; q < Tile::kParts && kFirst + q < kOrder; ++q) {
-        unsigned right[4];
-        ldmatrix_x4_trans(right, operands + q * kPart + (matrix % 2 * 8 + row) * Tile::kPitch +
-                                     column + matrix / 2 * 8);
-        const unsigned low[2] = {right[0], right[1]}, high[2] = {right[2], right[3]};
+      for (int q = 0; q < Tile::kParts; ++q)
+        ldmatrix_x4_trans(right[q], right_rows + q * kPart + column + matrix / 2 * 8);
 #pragma unroll
-        for (int held = 0; held < kHeld && kFirst + held + q < kOrder; ++held) {
-          multiply_add(Operand{}, gram[offset][0], left[held], low);
-          multiply_add(Operand{}, gram[offset][1], left[held], high);
+      for (int half = 0; half < 2; ++half) {
+        float product[4] = {0.f, 0.f, 0.f, 0.f};
+#pragma unroll
+        for (int q = Tile::kParts - 1; q >= 0; --q) {
+          const unsigned factor[2] = {right[q][2 * half], right[q][2 * half + 1]};
+#pragma unroll
+          for (int p = Tile::kParts - 1; p >= 0; --p) {
+            if (p + q < kOrder) multiply_add(Operand{}, product, left[p], factor);
+          }
         }
+        add_rounded(gram[i][half], product);
       }
     }
-    if constexpr (kFirst + kHeld < Tile::kParts) add_products<kFirst + kHeld>(operands);
   }
 
   /// Empties itself into the block's partial sums, which only this thread touches.
   __device__ void flush(float* partial, bool is_first) {
-    float* const own = partial + threadIdx.x;
+    const auto add = [&](float& total, float value) { total = is_first ? value : total + value; };
+    float* const own = partial + first_offset * 8 * Tile::kThreads + threadIdx.x;
 #pragma unroll
-    for (int offset = 0; offset < Tile::kColumnBlocks; ++offset) {
+    for (int i = 0; i < Tile::kColumnBlocksAtOnce; ++i) {
+      if (first_offset + i >= Tile::kColumnBlocks) continue;
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        float& kept = own[(offset * 8 + i) * Tile::kThreads];
-        kept = is_first ? gram[offset][i / 4][i % 4] : kept + gram[offset][i / 4][i % 4];
-      }
+      for (int j = 0; j < 8; ++j) add(own[(i * 8 + j) * Tile::kThreads], gram[i][j / 4][j % 4]);
     }
-    if (threadIdx.x % 4 == 0) {  // all columns of the product with ones are equal
-      const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float& kept = partial[Tile::kGramPartial + row + half * 8];
-        kept = is_first ? sum[half * 2] : kept + sum[half * 2];
-      }
+    if (first_offset == 0 && threadIdx.x % 4 == 0) {  // all columns of the product with ones agree
+      float* const row =
+          partial + Tile::kGramPartial + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+      add(row[0], sum[0]);
+      add(row[8], sum[2]);
     }
     clear();
   }
@@ -307,7 +320,8 @@ template <typename Tile>
 __global__ void __launch_bounds__(Tile::kThreads)
     gram_kernel(const __grid_constant__ GramGroup group) {
   HEADSCOPE_DYNAMIC_SHARED(shared);
-  const int block = static_cast<int>(blockIdx.x);
+  const int block = static_cast<int>(blockIdx.x) / Tile::kPasses;
+  const int pass = static_cast<int>(blockIdx.x) % Tile::kPasses;
   const int index = find_problem(group.first_block, group.problem_count, block);
   const GramProblem& problem = group.problems[index];
   const int within = block - group.first_block[index];
@@ -323,6 +337,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
       problem.shift == nullptr ? nullptr : problem.shift + head * group.width, group.width,
       shared + Tile::kStages * (Tile::kRawBytes + Tile::kTokens));
   float* const partial = group.partials + static_cast<int64_t>(block) * Tile::kPartial;
+  accumulator.first_offset = pass * Tile::kColumnBlocksAtOnce;
   accumulator.clear();
   for (int stage = 0; stage < Tile::kStages - 1; ++stage) loader.start(stage);
   for (int tile = 0; tile < tiles; ++tile) {
@@ -342,7 +357,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
       accumulator.flush(partial, tile < Tile::kFlushTiles);
   }
   cp_async_wait<0>();
-  if (head == 0 && problem.count != nullptr && loader.kept_count() > 0) {
+  if (head == 0 && pass == 0 && problem.count != nullptr && loader.kept_count() > 0) {
     atomicAdd(reinterpret_cast<unsigned long long*>(problem.count),
               static_cast<unsigned long long>(loader.kept_count()));
   }
