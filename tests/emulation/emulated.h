@@ -1,0 +1,50 @@
+#pragma once
+
+#include <vector>
+
+#include "tests/emulation/runtime.h"
+
+// What tests of emulated kernels share.
+namespace headscope::emulation {
+
+struct ThreadOrder {
+  const char* name;
+  Order order;
+  std::uint64_t seed;
+};
+
+/// Every kernel test runs in each of these. Race-checked builds need one: ThreadSanitizer sees a
+/// race whatever order the threads came in.
+inline std::vector<ThreadOrder> thread_orders() {
+#ifdef HEADSCOPE_EMULATION_TSAN
+  return {{"random 1", Order::kRandom, 1}};
+#else
+  return {{"forward", Order::kForward, 0},
+          {"reverse", Order::kReverse, 0},
+          {"random 1", Order::kRandom, 1},
+          {"random 2", Order::kRandom, 2}};
+#endif
+}
+
+#ifdef HEADSCOPE_EMULATION_TSAN
+inline constexpr bool kIsRaceChecked = true;
+#else
+inline constexpr bool kIsRaceChecked = false;
+#endif
+
+/// Runs launches in an order for as long as it lives.
+class OrderScope {
+ public:
+  explicit OrderScope(const ThreadOrder& order) : saved_(options()) {
+    options().order = order.order;
+    options().seed = order.seed;
+  }
+  ~OrderScope() { options() = saved_; }
+  OrderScope(const OrderScope&) = delete;
+  OrderScope& operator=(const OrderScope&) = delete;
+
+ private:
+  Options saved_;
+};
+
+}  // namespace headscope::emulation
