@@ -9,6 +9,7 @@ namespace headscope::kernels {
 
 inline constexpr int kStreamWarps = 4;
 inline constexpr int kFinishWarps = 4;
+inline constexpr int kFinishBlocks = 6;  // a multiprocessor: 80 registers a thread
 
 /// How the keys are cut up; from the shape alone.
 struct AttentionSchedule {
@@ -51,7 +52,7 @@ __device__ inline StreamBlock stream_block(const AttentionMassProblem& in,
 
 /// First pass: sums of 16 rows over one split of the keys.
 template <typename Tile>
-__global__ void __launch_bounds__(32 * kStreamWarps)
+__global__ void __launch_bounds__(32 * kStreamWarps, Tile::kMinBlocks)
     attention_stream_kernel(AttentionMassProblem in, AttentionSchedule schedule,
                             RowState* partial) {
   using Element = typename Tile::Element;
@@ -196,7 +197,7 @@ struct TargetScorer {
 
 /// Second pass, one warp a row: softmax sums, then targets.
 template <typename Element>
-__global__ void __launch_bounds__(32 * kFinishWarps)
+__global__ void __launch_bounds__(32 * kFinishWarps, kFinishBlocks)
     attention_finish_kernel(AttentionMassProblem in, bool vectorised, AttentionSchedule schedule,
                             const RowState* partial, AttentionMassOutputs out) {
   const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -28,6 +28,8 @@ struct MmaTile {
   static constexpr int kSlots = 2;  // query rows of which a lane holds scores
   // Tiles of one step, whose loads are in flight together; one where registers are short.
   static constexpr int kTiles = kVector && kWidth <= 128 ? 2 : 1;
+  // Blocks a multiprocessor is to hold: what the registers of queries and loads leave room for.
+  static constexpr int kMinBlocks = kWidth <= 64 ? 5 : kVector && kWidth <= 128 ? 4 : 2;
   static constexpr int kSlabs = kWidth / 32;
   static constexpr int kRowLanes = 1;  // lanes l, l ^ 1, l ^ 2 hold scores of the same rows
   static constexpr int kRowLanesEnd = 4;
@@ -87,6 +89,7 @@ struct FmaTile {
   using Element = float;
   static constexpr int kSlots = 4;
   static constexpr int kTiles = 1;
+  static constexpr int kMinBlocks = 4;
   static constexpr int kRowLanes = 4;  // lanes l ^ 4, l ^ 8, l ^ 16 hold scores of the same rows
   static constexpr int kRowLanesEnd = 32;
   static constexpr int kMaxWidth = 256;
