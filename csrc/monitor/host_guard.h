@@ -36,10 +36,14 @@ class HostGuard {
     at::Generator generator;
     at::Tensor state;
   };
-  std::vector<SavedGenerator> generators_;
+  struct SavedAutocast {
+    at::DeviceType device;
+    bool enabled;
+    at::ScalarType type;
+  };
+  std::vector<SavedGenerator> generators_;  // of the CPU and of every GPU in use
+  std::vector<SavedAutocast> autocast_;
   bool autocast_cache_;
-  bool autocast_enabled_;
-  at::ScalarType autocast_type_;
   at::NoGradGuard no_grad_;
 };
 

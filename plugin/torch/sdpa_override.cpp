@@ -8,9 +8,12 @@
 #include <torch/library.h>
 
 #include <atomic>
+#include <deque>
 #include <mutex>
 #include <stdexcept>
 #include <vector>
+
+#include "headscope/measure.h"
 
 namespace headscope {
 namespace {
@@ -54,20 +57,28 @@ at::Tensor watched(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
   return call.z;
 }
 
+/// With autograd and without, on every kind of device that is measured.
+std::vector<c10::DispatchKey> overridden_keys() {
+  std::vector<c10::DispatchKey> keys = {c10::DispatchKey::AutogradCPU, c10::DispatchKey::CPU};
+  if (measures_on(at::kCUDA))
+    keys.insert(keys.end(), {c10::DispatchKey::AutogradCUDA, c10::DispatchKey::CUDA});
+  return keys;
+}
+
 std::mutex acquire_mutex;
 std::weak_ptr<SdpaOverride> current;
 
 }  // namespace
 
 struct SdpaOverride::Kernels {
-  torch::Library training{torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCPU, __FILE__,
-                          __LINE__};
-  torch::Library inference{torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__};
+  std::deque<torch::Library> libraries;  // which do not move
 };
 
 SdpaOverride::SdpaOverride() : kernels_(std::make_unique<Kernels>()) {
-  kernels_->training.impl(kOperator, TORCH_FN(watched));
-  kernels_->inference.impl(kOperator, TORCH_FN(watched));
+  for (const c10::DispatchKey key : overridden_keys()) {
+    kernels_->libraries.emplace_back(torch::Library::IMPL, "aten", key, __FILE__, __LINE__)
+        .impl(kOperator, TORCH_FN(watched));
+  }
 }
 
 SdpaOverride::~SdpaOverride() {
@@ -80,7 +91,7 @@ std::shared_ptr<SdpaOverride> SdpaOverride::acquire() {
   if (auto held = current.lock()) return held;
   const auto found = c10::Dispatcher::singleton().findSchemaOrThrow(
       (std::string("aten::") + kOperator).c_str(), "");
-  for (const auto key : {c10::DispatchKey::AutogradCPU, c10::DispatchKey::CPU}) {
+  for (const c10::DispatchKey key : overridden_keys()) {
     if (!found.hasKernelForDispatchKey(key)) continue;
     throw std::invalid_argument(
         std::string("headscope zero-edit attach: another library has already overridden ") +
