@@ -19,7 +19,7 @@ std::atomic<int64_t> fallbacks{0};
 /// denormals inside what the solver can square.
 at::Tensor lapack_eigenvalues(const at::Tensor& matrices) {
   const at::Tensor work = matrices.to(at::kDouble);
-  const at::Tensor largest = work.tril().abs().flatten(1).amax(1);
+  const at::Tensor largest = work.abs().flatten(1).amax(1);
   const at::Tensor scale = at::where(largest > 0, largest, at::ones({}, work.options()));
   return at::linalg_eigvalsh(work / scale.view({-1, 1, 1}), "L") * scale.view({-1, 1});
 }
@@ -27,10 +27,9 @@ at::Tensor lapack_eigenvalues(const at::Tensor& matrices) {
 /// Orders beyond the kernel's. LAPACK raises on NaN and may not end on Inf: such matrices are
 /// swapped for zeros and their result for NaN.
 at::Tensor large_eigenvalues(const at::Tensor& matrices) {
-  const at::Tensor lower = matrices.tril();
-  const at::Tensor finite = lower.isfinite().flatten(1).all(1);
-  at::Tensor values =
-      lapack_eigenvalues(at::where(finite.view({-1, 1, 1}), lower, at::zeros({}, lower.options())));
+  const at::Tensor finite = matrices.isfinite().flatten(1).all(1);
+  at::Tensor values = lapack_eigenvalues(
+      at::where(finite.view({-1, 1, 1}), matrices, at::zeros({}, matrices.options())));
   return values.masked_fill_(finite.logical_not().view({-1, 1}),
                              std::numeric_limits<double>::quiet_NaN());
 }

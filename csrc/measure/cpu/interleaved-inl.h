@@ -29,12 +29,12 @@ constexpr size_t kLanes = hn::MaxLanes(Tag<T>());
 template <typename T>
 constexpr T kNothing = std::numeric_limits<T>::epsilon() / (1 << 18);
 
-/// A vector of lanes for each of n + 2 positions, with one before the first: lanes at `at(-1)` and
-/// `at(n)` may be read and overwritten by lanes that are not at work.
+/// A vector of lanes for each of the positions -1..n + 1: those outside the matrix are read and
+/// written by lanes that have no work, and mean nothing.
 template <typename T>
 class Column {
  public:
-  static size_t size(size_t n) { return (n + 2) * kLanes<T>; }
+  static size_t size(size_t n) { return (n + 3) * kLanes<T>; }
   Column() = default;
   explicit Column(T* memory) : first_(memory + kLanes<T>) {}
   HWY_INLINE Vec<T> get(ptrdiff_t i) const {

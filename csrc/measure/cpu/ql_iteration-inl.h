@@ -20,30 +20,35 @@ namespace headscope::cpu::HWY_NAMESPACE {
 namespace {
 
 /// QL without square roots (Pal, Walker and Kahan; LAPACK's sterf) on G groups in lockstep. Every
-/// lane works on its own rows top..n-1; what lies above is final and is kept.
+/// lane works on its own rows top..n-1; what lies above is final and is kept. A solved lane has top
+/// n.
 template <size_t G>
 class QlIteration {
  public:
-  QlIteration(const Column<double>* diagonal, const Column<double>* squares, size_t n)
-      : diagonal_(diagonal), squares_(squares), last_(static_cast<ptrdiff_t>(n) - 1) {}
+  /// rounding: of the arithmetic that the matrices come from, relative to their norm.
+  QlIteration(const Column<double>* diagonal, const Column<double>* squares, size_t n,
+              double rounding)
+      : diagonal_(diagonal),
+        squares_(squares),
+        last_(static_cast<ptrdiff_t>(n) - 1),
+        rounding_(rounding) {}
 
   /// Lanes of group g that are to be left alone.
-  void skip(size_t g, hn::Mask<Tag<double>> lanes) {
-    top_[g] = hn::IfThenElse(lanes, hn::Set(d_, static_cast<double>(last_)), hn::Zero(d_));
-  }
+  void skip(size_t g, hn::Mask<Tag<double>> lanes) { top_[g] = hn::IfThenElseZero(lanes, end()); }
 
   /// Masks of the lanes that are solved.
   void run(int64_t max_sweeps, hn::Mask<Tag<double>>* solved) {
     for (size_t g = 0; g < G; ++g) {
-      // A square below (norm eps / 4)^2 moves no eigenvalue by more than eps / 4 of the norm.
+      // To drop an entry moves no eigenvalue by more than the entry.
       auto largest = hn::Zero(d_);
       for (ptrdiff_t i = 0; i <= last_; ++i) {
         const auto a = diagonal_[g].get(i);
         largest = hn::Max(largest, hn::Mul(a, a));
         if (i < last_) largest = hn::Max(largest, squares_[g].get(i));
       }
-      constexpr double kRound = std::numeric_limits<double>::epsilon() / 8;
-      negligible_[g] = hn::Mul(largest, hn::Set(d_, kRound * kRound));
+      const double negligible = rounding_ / 8;
+      squares_[g].set(last_, hn::Zero(d_));  // the last row has nothing below it
+      negligible_[g] = hn::Mul(largest, hn::Set(d_, negligible * negligible));
     }
     for (int64_t sweep = 0;; ++sweep) {
       auto low = top_[0], high = top_[0];
@@ -54,14 +59,15 @@ class QlIteration {
       }
       const auto first = static_cast<ptrdiff_t>(hn::GetLane(hn::MinOfLanes(d_, low)));
       const auto common = static_cast<ptrdiff_t>(hn::GetLane(hn::MaxOfLanes(d_, high)));
-      if (first == last_ || sweep == max_sweeps) break;
+      if (first > last_ || sweep == max_sweeps) break;
       this->sweep(first, common);
     }
-    for (size_t g = 0; g < G; ++g)
-      solved[g] = hn::Ge(top_[g], hn::Set(d_, static_cast<double>(last_)));
+    for (size_t g = 0; g < G; ++g) solved[g] = hn::Ge(top_[g], end());
   }
 
  private:
+  Vec<double> end() const { return hn::Set(d_, static_cast<double>(last_ + 1)); }
+
   /// The lanes' values of a column at their own tops.
   Vec<double> at_top(const Column<double>& column, size_t g, ptrdiff_t below) const {
     const hn::RebindToSigned<Tag<double>> di;
@@ -75,10 +81,9 @@ class QlIteration {
 
   /// Moves tops past what is solved and chooses Wilkinson's shifts.
   void deflate(size_t g) {
-    const auto end = hn::Set(d_, static_cast<double>(last_));
     auto square = at_top(squares_[g], g, 0);
     for (;;) {
-      const auto moves = hn::And(hn::Le(square, negligible_[g]), hn::Lt(top_[g], end));
+      const auto moves = hn::And(hn::Le(square, negligible_[g]), hn::Lt(top_[g], end()));
       if (hn::AllFalse(d_, moves)) break;
       top_[g] = hn::Add(top_[g], hn::IfThenElseZero(moves, hn::Set(d_, 1.0)));
       square = at_top(squares_[g], g, 0);
@@ -108,7 +113,7 @@ class QlIteration {
       a = hn::IfThenElse(active, a, shift);
     }
     const auto r = hn::Add(p, square);
-    // One division for all three of c = p / r, s = square / r and 1 / c: 7e-43 < p, r < 1e48.
+    // One division for all three of c = p / r, s = square / r and 1 / c: 7e-43 < p, r < 1e53.
     const auto inverse = hn::Div(hn::Set(d_, 1.0), hn::Mul(p, r));
     const auto p_inverse = hn::Mul(p, inverse);
     auto square_below = hn::Mul(s_[g], r);
@@ -147,6 +152,7 @@ class QlIteration {
   const Column<double>* diagonal_;
   const Column<double>* squares_;
   const ptrdiff_t last_;
+  const double rounding_;
   Vec<double> top_[G], shift_[G], negligible_[G], s_[G], gamma_[G], p_[G];
 };
 

@@ -33,37 +33,38 @@ struct Group {
   alignas(64) T other_half_scale[kLanes<T>];  // two
 };
 
-/// Bits of the largest magnitude in the lower triangle, compared as integers: NaN and Inf are
-/// largest.
+/// Magnitudes as integers: they compare as numbers do, and Inf and NaN are largest.
 template <typename T>
-T largest_entry(const T* matrix, size_t n) {
-  using Int = hwy::MakeSigned<T>;
-  const hn::ScalableTag<Int> di;
-  constexpr Int kMagnitude = std::numeric_limits<Int>::max();
-  auto most = hn::Zero(di);
-  Int most_of_short = 0;
-  for (size_t i = 0; i < n; ++i) {
-    const T* row = matrix + i * n;
-    if (i + 1 < kLanes<T>) {
-      for (size_t j = 0; j <= i; ++j) {
-        Int bits;
-        hwy::CopyBytes<sizeof(T)>(row + j, &bits);
-        most_of_short = std::max(most_of_short, static_cast<Int>(bits & kMagnitude));
-      }
-      continue;
+class LargestMagnitude {
+ public:
+  LargestMagnitude() : most_(hn::Zero(hn::ScalableTag<Int>())) {}
+  HWY_INLINE void take(const T* entries, size_t count) {
+    const hn::ScalableTag<Int> d;
+    size_t i = 0;
+    for (; i + kLanes<T> <= count; i += kLanes<T>) {
+      const auto bits = hn::BitCast(d, hn::LoadU(Tag<T>(), entries + i));
+      most_ = hn::Max(most_, hn::And(bits, hn::Set(d, kMagnitude)));
     }
-    const auto take = [&](size_t j) HWY_ATTR {
-      const auto bits = hn::BitCast(di, hn::LoadU(Tag<T>(), row + j));
-      most = hn::Max(most, hn::And(bits, hn::Set(di, kMagnitude)));
-    };
-    for (size_t j = 0; j + kLanes<T> <= i + 1; j += kLanes<T>) take(j);
-    take(i + 1 - kLanes<T>);
+    for (; i < count; ++i) {
+      Int bits;
+      hwy::CopyBytes<sizeof(T)>(entries + i, &bits);
+      most_of_tails_ = std::max(most_of_tails_, static_cast<Int>(bits & kMagnitude));
+    }
   }
-  const Int bits = std::max(most_of_short, hn::GetLane(hn::MaxOfLanes(di, most)));
-  T largest;
-  hwy::CopyBytes<sizeof(T)>(&bits, &largest);
-  return largest;
-}
+  T value() const {
+    const Int bits =
+        std::max(most_of_tails_, hn::GetLane(hn::MaxOfLanes(hn::ScalableTag<Int>(), most_)));
+    T largest;
+    hwy::CopyBytes<sizeof(T)>(&bits, &largest);
+    return largest;
+  }
+
+ private:
+  using Int = hwy::MakeSigned<T>;
+  static constexpr Int kMagnitude = std::numeric_limits<Int>::max();
+  hn::Vec<hn::ScalableTag<Int>> most_;
+  Int most_of_tails_ = 0;
+};
 
 /// `count` matrices, the last again in the lanes left over.
 template <typename T>
@@ -71,8 +72,11 @@ Group<T> make_group(const T* matrices, size_t count, size_t n) {
   Group<T> group;
   for (size_t m = 0; m < kLanes<T>; ++m) {
     group.matrices[m] = matrices + std::min(m, count - 1) * n * n;
-    const T largest = largest_entry(group.matrices[m], n);
-    group.finite[m] = std::isfinite(largest);
+    LargestMagnitude<T> anywhere, below;
+    anywhere.take(group.matrices[m], n * n);
+    for (size_t i = 0; i < n; ++i) below.take(group.matrices[m] + i * n, i + 1);
+    const T largest = below.value();
+    group.finite[m] = std::isfinite(anywhere.value());
     group.exponent[m] = 0;
     if (group.finite[m]) std::frexp(largest, &group.exponent[m]);
     const int half = -group.exponent[m] / 2;
@@ -156,22 +160,23 @@ void write_values(const Group<T>& group, size_t m, const Column<double>& sorted,
   *state = solved ? SolveState::kSolved : SolveState::kNotConverged;
 }
 
-/// G groups of T, of which the last may be short: reduced one after another, iterated together.
+/// Up to G groups of T, the last of which may be short: reduced one after another, iterated
+/// together.
 template <typename T, size_t G>
 void solve_groups(Scratch<T>& scratch, const T* matrices, size_t count, size_t n,
                   int64_t max_sweeps, double* values, SolveState* states) {
   constexpr size_t kWide = kLanes<double>, kColumns = kLanes<T> / kWide;
   const Tag<double> d;
   Group<T> groups[G];
-  QlIteration<G * kColumns> ql(scratch.diagonal, scratch.squares, n);
-  for (size_t g = 0; g < G; ++g) {
+  alignas(64) double flags[G * kLanes<T>] = {};  // 1: a lane at work, below: a solved one
+  for (size_t g = 0; g * kLanes<T> < std::min(count, G * kLanes<T>); ++g) {
     groups[g] = make_group(matrices + g * kLanes<T> * n * n, count - g * kLanes<T>, n);
     interleave(groups[g], n, scratch.packed());
     tridiagonalise(scratch, n, scratch.diagonal + g * kColumns, scratch.squares + g * kColumns);
+    for (size_t m = 0; m < kLanes<T>; ++m) flags[g * kLanes<T> + m] = groups[g].finite[m] ? 1 : 0;
   }
-  alignas(64) double flags[G * kLanes<T>];
-  for (size_t m = 0; m < G * kLanes<T>; ++m)
-    flags[m] = groups[m / kLanes<T>].finite[m % kLanes<T>] ? 1 : 0;
+  QlIteration<G * kColumns> ql(scratch.diagonal, scratch.squares, n,
+                               std::numeric_limits<T>::epsilon() / 2);
   for (size_t column = 0; column < G * kColumns; ++column)
     ql.skip(column, hn::Eq(hn::Load(d, flags + column * kWide), hn::Zero(d)));
   hn::Mask<Tag<double>> solved[G * kColumns];
@@ -199,7 +204,7 @@ void solve(const T* matrices, int64_t count, int64_t order, int64_t max_sweeps, 
                                 values + done * n, states + done);
       left -= std::min(left, groups() * kLanes<T>);
     };
-    if (left > kFull / 2) {
+    if (left > kLanes<T>) {
       run(std::integral_constant<size_t, kFull / kLanes<T>>());
     } else {
       run(std::integral_constant<size_t, 1>());

@@ -15,7 +15,7 @@ inline constexpr int64_t sweep_limit(int64_t n) { return 8 * n + 16; }
 
 enum class SolveState : uint8_t {
   kSolved,
-  kNotFinite,     ///< NaN or Inf in the lower triangle; its values are NaN
+  kNotFinite,     ///< NaN or Inf anywhere in the matrix; its values are NaN
   kNotConverged,  ///< within the sweeps allowed; its values are unusable
 };
 
@@ -24,7 +24,7 @@ int64_t simd_eigenvalue_grain();
 
 /// Eigenvalues of `count` symmetric matrices, ascending.
 ///
-/// matrices [count, n, n] contiguous, 1 <= n <= kMaxSimdOrder, the lower triangle is read;
+/// matrices [count, n, n] contiguous, 1 <= n <= kMaxSimdOrder, eigenvalues of the lower triangle;
 /// values   [count, n] f64;  states [count].
 /// The arithmetic is T's: errors up to a few 2^-24 (f32) or 2^-53 (f64) of the largest magnitude.
 /// A matrix's result has the same bits whatever else is in the call (on one instruction set).

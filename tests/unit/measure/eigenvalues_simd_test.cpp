@@ -186,23 +186,25 @@ TEST_P(SimdEigenvalues, LeaveTheNeighboursOfABadMatrixAlone) {
     const at::Tensor batch = mixed_batch(9, n(), type), clean = solve(batch).values;
     for (const double bad : {kNaN, kInf, -kInf}) {
       at::Tensor spoilt = batch.clone();
+      // Below the diagonal, and above it.
       spoilt[4][n() - 1][n() / 2] = bad;
+      spoilt[6][n() / 2][n() - 1] = bad;
       const Solved got = solve(spoilt);
       for (int64_t m = 0; m < 9; ++m) {
+        const bool hit = m == 4 || m == 6;
         EXPECT_EQ(got.states[static_cast<size_t>(m)],
-                  m == 4 ? SolveState::kNotFinite : SolveState::kSolved);
-        EXPECT_TRUE(m == 4 ? got.values[m].isnan().all().item<bool>()
-                           : got.values[m].equal(clean[m]));
+                  hit ? SolveState::kNotFinite : SolveState::kSolved);
+        EXPECT_TRUE(hit ? got.values[m].isnan().all().item<bool>() : got.values[m].equal(clean[m]));
       }
     }
   }
 }
 
-TEST_P(SimdEigenvalues, ReadTheLowerTriangleOnly) {
+TEST_P(SimdEigenvalues, AreOfTheLowerTriangle) {
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     const at::Tensor batch = mixed_batch(3, n(), type);
     const at::Tensor upper = at::ones({n(), n()}, at::kBool).triu(1);
-    EXPECT_TRUE(solve(batch.masked_fill(upper, kNaN)).values.equal(solve(batch).values));
+    EXPECT_TRUE(solve(batch.masked_fill(upper, 1e30)).values.equal(solve(batch).values));
   }
 }
 
@@ -241,7 +243,8 @@ TEST(Eigenvalues, OfGramsInFloatReachTheAim) {
   }
 }
 
-// Goal 6: what is read off the spectrum, on spectra that one direction dominates.
+// Goal 6: what is read off the spectrum, on spectra that one direction dominates: 1e-5 for f32
+// input. Its entropy weighs an error of the largest eigenvalue, some 2e-7, by ln of their ratio.
 TEST(Eigenvalues, GiveTheParticipationRatioInFloat) {
   const auto ratios = [](const at::Tensor& values) {
     const at::Tensor row = values.contiguous();
@@ -254,7 +257,7 @@ TEST(Eigenvalues, GiveTheParticipationRatioInFloat) {
       const at::Tensor matrix = of_spectrum(spike(n, share), 5).to(at::kFloat);
       const auto got = ratios(symmetric_eigenvalues(matrix));
       const auto want = ratios(lapack(matrix.unsqueeze(0))[0]);
-      EXPECT_NEAR(got.first / want.first, 1, 1e-6) << "entropy, n " << n << " share " << share;
+      EXPECT_NEAR(got.first / want.first, 1, 1e-5) << "entropy, n " << n << " share " << share;
       EXPECT_NEAR(got.second / want.second, 1, 1e-6) << "quadratic, n " << n << " share " << share;
     }
   }
@@ -265,7 +268,6 @@ TEST(Eigenvalues, BeyondTheKernelsAreLapacks) {
     at::Tensor batch = mixed_batch(3, 300, type);
     const at::Tensor want = lapack(batch);
     batch[1][200][100] = kNaN;
-    batch[2][100][200] = kNaN;  // above the diagonal: not read
     const at::Tensor got = symmetric_eigenvalues(batch);
     EXPECT_TRUE(got[1].isnan().all().item<bool>());
     for (const int64_t m : {0, 2}) {
