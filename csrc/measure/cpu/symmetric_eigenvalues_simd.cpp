@@ -236,6 +236,8 @@ HWY_EXPORT(solve_f32);
 HWY_EXPORT(solve_f64);
 HWY_EXPORT(grain);
 
+int64_t simd_eigenvalue_targets() { return HWY_TARGETS; }
+
 int64_t simd_eigenvalue_grain() { return HWY_DYNAMIC_DISPATCH(grain)(); }
 
 void simd_eigenvalues(const float* matrices, int64_t count, int64_t n, int64_t max_sweeps,

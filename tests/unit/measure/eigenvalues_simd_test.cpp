@@ -150,7 +150,7 @@ Solved solve(const at::Tensor& matrices, int64_t max_sweeps = -1) {
 
 std::vector<int64_t> targets() {
   std::vector<int64_t> found;
-  const int64_t supported = hwy::SupportedTargets();
+  const int64_t supported = hwy::SupportedTargets() & cpu::simd_eigenvalue_targets();
   for (int bit = 0; bit < 63; ++bit) {
     if (supported >> bit & 1) found.push_back(int64_t{1} << bit);
   }
@@ -171,7 +171,8 @@ TEST_P(SimdEigenvalues, MatchLapackInDoubleWhateverTheNeighbours) {
     const Solved all = solve(batch);
     testing::expect_within(all.values, want, bound_of(want, type, n()));
     EXPECT_TRUE((all.values.diff(1, 1) >= 0).all().item<bool>());
-    for (const int64_t count : {1, 2, 7, 8, 9, 24}) {
+    for (const int64_t count :
+         n() > 128 ? std::vector<int64_t>{1, 9} : std::vector<int64_t>{1, 2, 7, 8, 9, 24}) {
       // From both ends: other lanes, other neighbours, the same bits.
       EXPECT_TRUE(solve(batch.narrow(0, 0, count)).values.equal(all.values.narrow(0, 0, count)));
       EXPECT_TRUE(solve(batch.narrow(0, 25 - count, count))
