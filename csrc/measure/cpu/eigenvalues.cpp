@@ -1,25 +1,74 @@
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
+#include <algorithm>
+#include <atomic>
 #include <limits>
+#include <optional>
+#include <vector>
 
 #include "csrc/measure/cpu/kernels.h"
+#include "csrc/measure/cpu/symmetric_eigenvalues_simd.h"
 
 namespace headscope::cpu {
+namespace {
 
-at::Tensor symmetric_eigenvalues(const at::Tensor& matrices) {
+std::atomic<int64_t> fallbacks{0};
+
+/// LAPACK in f64, of finite matrices [count, n, n]. Scaling by the largest entry keeps 1e300 and
+/// denormals inside what the solver can square.
+at::Tensor lapack_eigenvalues(const at::Tensor& matrices) {
+  const at::Tensor work = matrices.to(at::kDouble);
+  const at::Tensor largest = work.abs().flatten(1).amax(1);
+  const at::Tensor scale = at::where(largest > 0, largest, at::ones({}, work.options()));
+  return at::linalg_eigvalsh(work / scale.view({-1, 1, 1}), "L") * scale.view({-1, 1});
+}
+
+/// Orders beyond the kernel's. LAPACK raises on NaN and may not end on Inf: such matrices are
+/// swapped for zeros and their result for NaN.
+at::Tensor large_eigenvalues(const at::Tensor& matrices) {
+  const at::Tensor finite = matrices.isfinite().flatten(1).all(1);
+  at::Tensor values = lapack_eigenvalues(
+      at::where(finite.view({-1, 1, 1}), matrices, at::zeros({}, matrices.options())));
+  return values.masked_fill_(finite.logical_not().view({-1, 1}),
+                             std::numeric_limits<double>::quiet_NaN());
+}
+
+template <typename T>
+at::Tensor small_eigenvalues(const at::Tensor& matrices, int64_t max_sweeps) {
+  const int64_t count = matrices.size(0), n = matrices.size(1), grain = simd_eigenvalue_grain();
+  at::Tensor values = at::empty({count, n}, matrices.options().dtype(at::kDouble));
+  std::vector<SolveState> states(static_cast<size_t>(count));
+  const T* source = matrices.const_data_ptr<T>();
+  double* out = values.data_ptr<double>();
+  // Threads take whole vectors; a matrix's bits do not depend on which it shares them with.
+  at::parallel_for(0, (count + grain - 1) / grain, 1, [&](int64_t begin, int64_t end) {
+    const int64_t first = begin * grain, last = std::min(end * grain, count);
+    simd_eigenvalues(source + first * n * n, last - first, n, max_sweeps, out + first * n,
+                     states.data() + first);
+  });
+  for (int64_t m = 0; m < count; ++m) {
+    if (states[static_cast<size_t>(m)] != SolveState::kNotConverged) continue;
+    values[m].copy_(lapack_eigenvalues(matrices.narrow(0, m, 1)).squeeze(0));
+    fallbacks.fetch_add(1, std::memory_order_relaxed);
+  }
+  return values;
+}
+
+}  // namespace
+
+int64_t eigenvalue_fallbacks() { return fallbacks.load(std::memory_order_relaxed); }
+
+at::Tensor symmetric_eigenvalues(const at::Tensor& matrices, std::optional<int64_t> max_sweeps) {
   const int64_t n = matrices.size(-1);
   const auto out_sizes = matrices.sizes().slice(0, matrices.dim() - 1);
   if (matrices.numel() == 0) return at::empty(out_sizes, matrices.options().dtype(at::kDouble));
-  // LAPACK raises on NaN and may not end on Inf: such matrices are swapped for zeros and their
-  // result for NaN. Scaling by the largest entry keeps 1e300 and denormals inside what the solver
-  // can square.
-  at::Tensor work = matrices.to(at::kDouble).reshape({-1, n, n});
-  const at::Tensor finite = work.isfinite().flatten(1).all(1);
-  work = at::where(finite.view({-1, 1, 1}), work, at::zeros({}, work.options()));
-  const at::Tensor largest = work.abs().flatten(1).amax(1);
-  const at::Tensor scale = at::where(largest > 0, largest, at::ones({}, work.options()));
-  at::Tensor values = at::linalg_eigvalsh(work / scale.view({-1, 1, 1}), "L") * scale.view({-1, 1});
-  values.masked_fill_(finite.logical_not().view({-1, 1}), std::numeric_limits<double>::quiet_NaN());
+  const at::Tensor work = matrices.reshape({-1, n, n}).contiguous();
+  if (n > kMaxSimdOrder) return large_eigenvalues(work).reshape(out_sizes);
+  const int64_t sweeps = max_sweeps.value_or(sweep_limit(n));
+  const at::Tensor values = work.scalar_type() == at::kFloat
+                                ? small_eigenvalues<float>(work, sweeps)
+                                : small_eigenvalues<double>(work, sweeps);
   return values.reshape(out_sizes);
 }
 

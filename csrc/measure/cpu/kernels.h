@@ -22,6 +22,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tenso
 at::Tensor recompute_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const at::Tensor& rows, const AttentionCall& call);
 
-at::Tensor symmetric_eigenvalues(const at::Tensor& matrices);
+/// max_sweeps: QL sweeps before a matrix is left to LAPACK, absent: sweep_limit(n).
+at::Tensor symmetric_eigenvalues(const at::Tensor& matrices,
+                                 std::optional<int64_t> max_sweeps = std::nullopt);
+
+/// Matrices of this process that the SIMD kernel gave up and LAPACK solved.
+int64_t eigenvalue_fallbacks();
 
 }  // namespace headscope::cpu
