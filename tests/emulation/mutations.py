@@ -112,6 +112,11 @@ def main():
                 continue
             description = json.loads(path.read_text())
             built = untouched(arguments.compiler, scratch / f"{path.stem}_tests", description["tests"])
+            unchanged = fails(arguments.compiler, ROOT, scratch / f"{path.stem}_unchanged", description["kernels"],
+                              built["plain"], "plain")
+            if unchanged is not None:
+                print(f"{path.stem}: fails without a mutation: {unchanged}")
+                return 1
             with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
                 results = pool.map(lambda mutation: examine(arguments.compiler, scratch, built, path.stem, mutation,
                                                             description["kernels"]), description["mutations"])
