@@ -26,6 +26,7 @@ struct GramCase {
   GramLayoutOfZ layout = GramLayoutOfZ::kContiguous;
   bool has_keep = false, has_shift = false;
   GramValues values = GramValues::kNormal;
+  bool rounds_shift = false;  // to bf16: z - shift then has few bits
 };
 
 inline std::string name_of(const GramCase& c) {
@@ -78,7 +79,10 @@ class GramLayer {
       (*keep_)[3 * static_cast<std::size_t>(n)] =
           c.values == GramValues::kIntegers || random_() % 4 != 0;
     shift_ = std::make_unique<Buffer<float>>(static_cast<std::size_t>(c.heads * c.width));
-    for (float& value : *shift_) value = static_cast<float>(draw_shift());
+    for (float& value : *shift_) {
+      value = static_cast<float>(draw_shift());
+      if (c.rounds_shift) value = __bfloat162float(__float2bfloat16(value));
+    }
     for_each_element([&](int b, int h, int t, int i) {
       if (c.layout != GramLayoutOfZ::kExpandedBatch || b == 0) write(b, h, t, i, draw(h, i));
     });
