@@ -32,6 +32,11 @@ inline constexpr bool kIsRaceChecked = true;
 inline constexpr bool kIsRaceChecked = false;
 #endif
 
+/// Why a test skips under ThreadSanitizer.
+inline constexpr const char* kTooManyFibers =
+    "a fiber costs ThreadSanitizer a millisecond; smaller shapes of the same kernels are "
+    "race-checked";
+
 /// Runs launches in an order for as long as it lives.
 class OrderScope {
  public:

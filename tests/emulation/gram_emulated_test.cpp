@@ -39,6 +39,7 @@ INSTANTIATE_TEST_SUITE_P(Hostile, GramParity, ::testing::ValuesIn(hostile_grams(
                          [](const auto& info) { return name_of(info.param); });
 
 TEST(Gram, IsExactOnSmallIntegers) {
+  if (kIsRaceChecked) GTEST_SKIP() << kTooManyFibers;
   for (const ElementType type :
        {ElementType::kBFloat16, ElementType::kFloat16, ElementType::kFloat32}) {
     for (const bool is_shifted : {false, true}) {
@@ -53,6 +54,7 @@ TEST(Gram, IsExactOnSmallIntegers) {
 }
 
 TEST(Gram, AddsToWhatIsThere) {
+  if (kIsRaceChecked) GTEST_SKIP() << kTooManyFibers;
   GramCase c{.batch = 1, .heads = 2, .tokens = 40, .width = 16};
   c.values = GramValues::kIntegers;
   GramLayer layer(c, /*seed=*/3);
@@ -62,6 +64,7 @@ TEST(Gram, AddsToWhatIsThere) {
 }
 
 TEST(Gram, WritesBothTrianglesAlike) {
+  if (kIsRaceChecked) GTEST_SKIP() << kTooManyFibers;
   GramCase c{.batch = 1, .heads = 1, .tokens = 100, .width = 45, .has_shift = true};
   GramLayer layer(c, /*seed=*/5);
   ASSERT_EQ(run_gram({&layer}), 0);
@@ -78,6 +81,7 @@ TEST(Gram, WritesBothTrianglesAlike) {
 // the rest of a split of z - c does not average out: 2^-17 of each factor unless the shift is
 // rounded.
 TEST(Gram, AShiftNearALargeMeanKeepsTheSpectrum) {
+  if (kIsRaceChecked) GTEST_SKIP() << kTooManyFibers;
   for (const ElementType type :
        {ElementType::kBFloat16, ElementType::kFloat16, ElementType::kFloat32}) {
     for (const bool rounds_shift : {false, true}) {
@@ -96,6 +100,7 @@ TEST(Gram, AShiftNearALargeMeanKeepsTheSpectrum) {
 }
 
 TEST(Gram, GroupsLayersOfDifferentExtents) {
+  if (kIsRaceChecked) GTEST_SKIP() << kTooManyFibers;
   std::vector<std::unique_ptr<GramLayer>> layers;
   std::vector<GramLayer*> pointers;
   for (int i = 0; i < 35; ++i) {  // more than one launch takes
@@ -112,6 +117,7 @@ TEST(Gram, GroupsLayersOfDifferentExtents) {
 }
 
 TEST(Gram, SplitsALongBatchOverBlocks) {
+  if (kIsRaceChecked) GTEST_SKIP() << kTooManyFibers;
   GramCase c{.batch = 3, .heads = 1, .tokens = 517, .width = 16};
   c.has_keep = true;
   GramLayer layer(c, /*seed=*/2);
@@ -129,6 +135,7 @@ TEST(Gram, EmptiesItsRegistersInLongBlocks) {
 }
 
 TEST(Gram, PaddingIsNotRead) {
+  if (kIsRaceChecked) GTEST_SKIP() << kTooManyFibers;
   GramCase c{.batch = 2, .heads = 2, .tokens = 70, .width = 32};
   c.has_keep = true;
   for (const bool is_shifted : {false, true}) {
@@ -141,6 +148,7 @@ TEST(Gram, PaddingIsNotRead) {
 }
 
 TEST(Gram, NanStaysInItsHead) {
+  if (kIsRaceChecked) GTEST_SKIP() << kTooManyFibers;
   GramCase c{.batch = 1, .heads = 2, .tokens = 20, .width = 16};
   GramLayer layer(c, /*seed=*/4);
   layer.poison(/*b=*/0, /*h=*/1, /*t=*/3, /*i=*/2);

@@ -48,10 +48,10 @@ inline std::vector<GramCase> hostile_grams() {
   for (const ElementType type :
        {ElementType::kBFloat16, ElementType::kFloat16, ElementType::kFloat32}) {
     for (const bool is_shifted : {false, true}) {
-      cases.push_back({1, 1, 1, 1, type, Layout::kContiguous, false, is_shifted});
       cases.push_back({1, 1, 211, 32, type, Layout::kTransposedView, true, is_shifted});
-      cases.push_back({2, 1, 65, 17, type, Layout::kPaddedSlice, true, is_shifted});
       if (kIsRaceChecked) continue;
+      cases.push_back({1, 1, 1, 1, type, Layout::kContiguous, false, is_shifted});
+      cases.push_back({2, 1, 65, 17, type, Layout::kPaddedSlice, true, is_shifted});
       cases.push_back({1, 2, 161, 16, type, Layout::kTransposedView, false, is_shifted});
       cases.push_back({2, 3, 31, 7, type, Layout::kTransposedView, true, is_shifted});
       cases.push_back({3, 2, 33, 24, type, Layout::kExpandedBatch, true, is_shifted});
@@ -60,7 +60,10 @@ inline std::vector<GramCase> hostile_grams() {
       cases.push_back({1, 1, 130, 128, type, Layout::kTransposedView, true, is_shifted});
     }
   }
-  if (kIsRaceChecked) return cases;
+  if (kIsRaceChecked) {
+    cases.push_back({2, 1, 65, 17, ElementType::kFloat32, Layout::kPaddedSlice, true, true});
+    return cases;
+  }
   cases.push_back({1, 1, 97, 256, ElementType::kBFloat16, Layout::kContiguous, true, false});
   cases.push_back({1, 1, 33, 255, ElementType::kBFloat16, Layout::kContiguous, true, true});
   cases.push_back({1, 1, 65, 192, ElementType::kFloat32, Layout::kTransposedView, true, true});
