@@ -74,7 +74,7 @@ double worst_ratio_error(const at::Tensor& z, bool centred) {
     moment = moment - mean.unsqueeze(2) * mean.unsqueeze(1);
     own = exact - exact.mean(1, /*keepdim=*/true);
   }
-  const at::Tensor got = symmetric_eigenvalues(moment.to(at::kFloat)).contiguous();
+  const at::Tensor got = symmetric_eigenvalues(moment).contiguous();
   const at::Tensor want =
       at::linalg_eigvalsh(at::bmm(own.transpose(1, 2), own) / samples).contiguous();
   double worst = 0;
