@@ -25,7 +25,8 @@ usage() {
 ./run.sh setup                 install what is missing, find or install torch, build everything
 ./run.sh demo [ARGS]           train the demo with the monitor attached; --help lists ARGS
 ./run.sh test [--long] [--label LABEL]...
-                               build and run the tests; labels: unit parity exporter plugin e2e consumer lint
+                               build and run the tests; labels: unit parity emulated exporter plugin e2e
+                               consumer lint
 ./run.sh bench [ARGS]          build and run the benchmarks
 
 Each does all the set-up it needs and is quick when nothing has changed.
@@ -232,7 +233,7 @@ command_test() {
     case $1 in
       --long) export HEADSCOPE_LONG=1 ;;
       --label)
-        [ $# -gt 1 ] || die "--label needs a value" "unit, parity, exporter, plugin, e2e, consumer or lint"
+        [ $# -gt 1 ] || die "--label needs a value" "unit, parity, emulated, exporter, plugin, e2e, consumer or lint"
         labels+=("$2")
         shift
         ;;

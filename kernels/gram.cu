@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cstdint>
+
 #include "kernels/gram.cuh"
 
 namespace headscope::kernels {
@@ -6,9 +9,8 @@ namespace {
 // Enough blocks of D = 64 for one wave of a large GPU (132 multiprocessors, 8 blocks each); wider
 // ones have more threads. A constant, so that the bits do not depend on the device.
 constexpr int kBlocksTimesWidth = 1056 * 64;
-// Fewer would make the partial sums a large part of the traffic.
-constexpr int kLeastTokensPerBlock = 256;
-constexpr int kTokenMultiple = 32;  // of every tile's tokens
+constexpr int kTokenMultiple = 32;     // of every tile's tokens
+constexpr int64_t kMaxRows = 1 << 30;  // of a problem: sums of two stay in range
 
 int64_t rows_of(const GramProblem& problem) {
   return static_cast<int64_t>(problem.batch) * problem.tokens;
@@ -43,7 +45,8 @@ bool is_vectorised(const GramProblem& problem, int width) {
 }
 
 /// Fills `group` with the next problems that are not empty; returns how many it looked at.
-int plan_group(const GramProblem* problems, int problem_count, int width, GramGroup& group) {
+int plan_group(const GramProblem* problems, int problem_count, int width,
+               int least_tokens_per_block, GramGroup& group) {
   int64_t head_tokens = 0;
   int looked_at = 0;
   group.problem_count = 0;
@@ -55,10 +58,10 @@ int plan_group(const GramProblem* problems, int problem_count, int width, GramGr
     head_tokens += rows_of(problem) * problem.heads;
   }
   const int64_t target = kBlocksTimesWidth / padded_width(width);
-  const int64_t share = round_up((head_tokens + target - 1) / target, kTokenMultiple);
-  group.tokens_per_block = static_cast<int>(share < kLeastTokensPerBlock ? kLeastTokensPerBlock
-                                            : share > INT32_MAX / 2      ? INT32_MAX / 2
-                                                                         : share);
+  const int64_t share =
+      std::max<int64_t>((head_tokens + target - 1) / target, least_tokens_per_block);
+  group.tokens_per_block =
+      static_cast<int>(std::min<int64_t>(round_up(share, kTokenMultiple), kMaxRows));
   group.first_block[0] = group.first_head[0] = 0;
   for (int i = 0; i < group.problem_count; ++i) {
     const GramProblem& problem = group.problems[i];
@@ -127,8 +130,7 @@ bool is_valid(const GramProblem* problems, int problem_count, int width) {
   if (width < 1 || width > kMaxGramWidth || problem_count < 0) return false;
   for (int i = 0; i < problem_count; ++i) {
     const GramProblem& problem = problems[i];
-    if (problem.batch < 0 || problem.heads < 0 || problem.tokens < 0 ||
-        rows_of(problem) > INT32_MAX / 2)
+    if (problem.batch < 0 || problem.heads < 0 || problem.tokens < 0 || rows_of(problem) > kMaxRows)
       return false;
   }
   return true;
@@ -136,12 +138,13 @@ bool is_valid(const GramProblem* problems, int problem_count, int width) {
 
 }  // namespace
 
-std::size_t gram_workspace_bytes(const GramProblem* problems, int problem_count, int width) {
+std::size_t gram_workspace_bytes(const GramProblem* problems, int problem_count, int width,
+                                 int least_tokens_per_block) {
   if (!is_valid(problems, problem_count, width)) return 0;
   std::size_t bytes = 0;
   GramGroup group;
   for (int done = 0; done < problem_count;) {
-    done += plan_group(problems + done, problem_count - done, width, group);
+    done += plan_group(problems + done, problem_count - done, width, least_tokens_per_block, group);
     const auto blocks = static_cast<std::size_t>(group.first_block[group.problem_count]);
     const std::size_t wanted = blocks * partial_floats(padded_width(width)) * sizeof(float);
     bytes = wanted > bytes ? wanted : bytes;
@@ -150,14 +153,16 @@ std::size_t gram_workspace_bytes(const GramProblem* problems, int problem_count,
 }
 
 Status launch_gram(const GramProblem* problems, int problem_count, int width, ElementType type,
-                   void* workspace, std::size_t workspace_bytes, Stream stream) {
+                   void* workspace, std::size_t workspace_bytes, Stream stream,
+                   int least_tokens_per_block) {
   if (!is_valid(problems, problem_count, width) ||
-      workspace_bytes < gram_workspace_bytes(problems, problem_count, width))
+      workspace_bytes <
+          gram_workspace_bytes(problems, problem_count, width, least_tokens_per_block))
     return kInvalidValue;
   GramGroup group;
   group.partials = static_cast<float*>(workspace);
   for (int done = 0; done < problem_count;) {
-    done += plan_group(problems + done, problem_count - done, width, group);
+    done += plan_group(problems + done, problem_count - done, width, least_tokens_per_block, group);
     if (group.problem_count == 0) continue;
     const Status status = launch_group(group, type, stream);
     if (status != cudaSuccess) return status;

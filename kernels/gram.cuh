@@ -56,6 +56,10 @@ struct GramTile : GramLayout<kWidth_> {
   static constexpr int kParts = kParts_;
   static constexpr int kTokens = sizeof(Element) == 4 && kWidth_ > 128 ? 16 : 32;
   static constexpr int kStages = 3;
+  // Blocks that fit on a multiprocessor beside each other: 16 warps, 12 of the three-part tiles.
+  // Left to itself ptxas aims higher and spills.
+  static constexpr int kLeastWarps = kParts == 3 ? 12 : 16;
+  static constexpr int kLeastBlocks = kWidth_ / 16 < kLeastWarps ? kLeastWarps / (kWidth_ / 16) : 1;
   // Tokens that are summed in registers before they are added to the block's partial sums.
   static constexpr int kFlushTiles = 1024 / kTokens;
 
@@ -237,7 +241,7 @@ struct GramAccumulator {
 
   /// Adds a tile: Z^T Z, from operands [kParts][kTokens][kPitch].
   __device__ void add(const Operand* operands) {
-#pragma unroll
+#pragma unroll 1  // two steps at once spill registers
     for (int token = 0; token < Tile::kTokens; token += 16)
       add_step(operands + token * Tile::kPitch);
   }
@@ -317,7 +321,7 @@ __device__ __forceinline__ int find_problem(const int* firsts, int problem_count
 
 /// One block: one head's tokens of one split, into its partial sums.
 template <typename Tile>
-__global__ void __launch_bounds__(Tile::kThreads)
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kLeastBlocks)
     gram_kernel(const __grid_constant__ GramGroup group) {
   HEADSCOPE_DYNAMIC_SHARED(shared);
   const int block = static_cast<int>(blockIdx.x) / Tile::kPasses;

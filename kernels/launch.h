@@ -39,7 +39,8 @@ struct GramProblem {
 /// Bytes of workspace that launch_gram() needs for the same arguments; 0 for a width that it does
 /// not take. About 0.6 D^2 floats for each of some 1056 * 64 / D blocks, or for each head when
 /// there are more: below 45 MB, and below one set of grams for large models.
-std::size_t gram_workspace_bytes(const GramProblem* problems, int problem_count, int width);
+std::size_t gram_workspace_bytes(const GramProblem* problems, int problem_count, int width,
+                                 int least_tokens_per_block = kGramTokensPerBlock);
 
 /// Adds one batch to the running second moments of many layers' heads.
 ///
@@ -51,9 +52,10 @@ std::size_t gram_workspace_bytes(const GramProblem* problems, int problem_count,
 /// Bit-reproducible for equal arguments. A problem with B, T or H = 0 is left alone. Error bound:
 /// docs/kernels/gram.md. Cost: reads z once; 2 launches for every 32 problems; D^2 T B H FLOP
 /// without a shift, 4 times that with one in any of the problems, 6 times for f32.
-/// kInvalidValue: width, an extent below 0, B T >= 2^31, or a workspace that is too small.
+/// kInvalidValue: width, an extent below 0, B T > 2^30, or a workspace that is too small.
 Status launch_gram(const GramProblem* problems, int problem_count, int width, ElementType type,
-                   void* workspace, std::size_t workspace_bytes, Stream stream);
+                   void* workspace, std::size_t workspace_bytes, Stream stream,
+                   int least_tokens_per_block = kGramTokensPerBlock);
 
 // ---------------------------------------------------------------- eigenvalues
 

@@ -263,18 +263,17 @@ class GramLayer {
     return out;
   }
 
-  /// Error of a sum over its sum of magnitudes, docs/kernels/gram.md: a window of 512 tokens is 32
-  /// steps (twice that where hardware halves a step) for each product of parts, each truncated to
-  /// 24 bits; then one rounded addition a window, and the second pass. Splitting z - c in bf16
-  /// terms leaves 2^-16 of a factor with two terms, 2^-23 with three, and z - c itself is rounded.
+  /// Error of a sum over its sum of magnitudes, docs/kernels/gram.md. A step of 16 tokens truncates
+  /// each product of parts (twice where hardware halves a step); its result is added with rounding,
+  /// to at most 64 in registers, then once a window; the second pass rounds twice. Splitting z - c
+  /// leaves 2^-16 of a factor with two terms, 2^-24 with three, and z - c itself is rounded.
   double relative_bound() const {
     const bool is_single = case_.type == kernels::ElementType::kFloat32;
     const double products = is_single ? 6 : case_.has_shift ? 4 : 1;
-    const double windows = static_cast<double>(rows()) / 512 + 1;
-    const double steps = 2 * std::min(32.0, static_cast<double>(rows()) / 16 + 1);
-    const double split = is_single ? std::exp2(-21) : case_.has_shift ? std::exp2(-15) : 0.0;
-    return steps * products * std::exp2(-23) + (windows + 4) * std::exp2(-24) + split +
-           std::exp2(-22);
+    const double steps = std::min(64.0, static_cast<double>(rows()) / 16 + 1);
+    const double windows = static_cast<double>(rows()) / 1024 + 1;
+    const double split = is_single ? std::exp2(-22) : case_.has_shift ? std::exp2(-15) : 0.0;
+    return 2 * products * std::exp2(-23) + (steps + windows + 4) * std::exp2(-24) + split;
   }
 
   void compare(int calls, bool is_exact, const std::string& what) const {
@@ -329,15 +328,16 @@ class GramLayer {
 };
 
 /// All layers in one call; they share width and type.
-inline kernels::Status run_gram(const std::vector<GramLayer*>& layers) {
+inline kernels::Status run_gram(const std::vector<GramLayer*>& layers,
+                                int least_tokens_per_block = kernels::kGramTokensPerBlock) {
   std::vector<kernels::GramProblem> problems;
   for (GramLayer* const layer : layers) problems.push_back(layer->problem());
   const int count = static_cast<int>(problems.size());
   const GramCase& first = layers.front()->description();
   Buffer<unsigned char> workspace(
-      kernels::gram_workspace_bytes(problems.data(), count, first.width));
+      kernels::gram_workspace_bytes(problems.data(), count, first.width, least_tokens_per_block));
   return kernels::launch_gram(problems.data(), count, first.width, first.type, workspace.data(),
-                              workspace.size(), nullptr);
+                              workspace.size(), nullptr, least_tokens_per_block);
 }
 
 }  // namespace headscope::emulation

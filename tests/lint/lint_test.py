@@ -47,6 +47,17 @@ class LintTest(unittest.TestCase):
         self.write("csrc/circuits/a.cpp", "#include <ATen/ATen.h>\n")
         self.assert_breaks(checks.torch_includes(self.root), "csrc/circuits/a.cpp", "ATen/ATen.h")
 
+    def test_kernels_include_neither_torch_nor_the_rest_of_the_project(self):
+        self.write("kernels/a.cuh", '#include <c10/cuda/CUDAStream.h>\n#include "csrc/measure/checks.h"\n')
+        self.assert_breaks(checks.torch_includes(self.root), "kernels/a.cuh", "CUDAStream.h")
+        self.assert_breaks(checks.include_arrows(self.root), "kernels/a.cuh", "csrc/measure/checks.h")
+
+    def test_the_emulation_may_include_kernels_and_nothing_else(self):
+        self.write("tests/emulation/a.cpp", '#include "kernels/launch.h"\n')
+        self.assertEqual(checks.include_arrows(self.root), [])
+        self.write("tests/emulation/a.cpp", '#include "csrc/measure/checks.h"\n')
+        self.assert_breaks(checks.include_arrows(self.root), "tests/emulation/a.cpp")
+
     def test_torch_free_code_may_not_reach_aten_through_a_public_header(self):
         self.write("include/headscope/monitor.h", "#include <ATen/core/Tensor.h>\n")
         self.write("plugin/cli/main.cpp", '#include "headscope/monitor.h"\n')

@@ -1,0 +1,19 @@
+# Included at the top: a language belongs to the folder that links it.
+find_program(HEADSCOPE_NVCC nvcc PATHS $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin /usr/local/cuda/bin
+             DOC "CUDA compiler for kernels/")
+set(found OFF)
+if(HEADSCOPE_NVCC)
+  set(found ON)
+endif()
+option(HEADSCOPE_CUDA_KERNELS "Compile the CUDA kernels; needs nvcc, no GPU" ${found})
+if(HEADSCOPE_CUDA_KERNELS)
+  if(NOT CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_COMPILER ${HEADSCOPE_NVCC})
+  endif()
+  # One runtime in the process: torch's.
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100)  # and PTX of the last for what comes after
+  endif()
+  enable_language(CUDA)
+endif()
