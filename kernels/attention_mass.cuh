@@ -9,7 +9,7 @@ namespace headscope::kernels {
 
 inline constexpr int kStreamWarps = 4;
 inline constexpr int kFinishWarps = 4;
-inline constexpr int kFinishBlocks = 6;  // a multiprocessor: 80 registers a thread
+inline constexpr int kFinishBlocks = 4;  // a multiprocessor: 128 registers a thread
 
 /// How the keys are cut up; from the shape alone.
 struct AttentionSchedule {

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <ostream>
 
 #include "tests/emulation/attention_problem.h"
 #include "tests/emulation/emulated.h"
@@ -29,6 +30,7 @@ struct Feature {
   const char* name;
   void (*set)(AttentionCase& c);
 };
+void PrintTo(const Feature& feature, std::ostream* out) { *out << feature.name; }
 
 const Feature kFeatures[] = {
     {"plain", [](AttentionCase&) {}},
@@ -79,15 +81,14 @@ class AttentionMassFeature : public ::testing::TestWithParam<std::tuple<Feature,
 
 TEST_P(AttentionMassFeature, MatchesDoubleReferenceInEveryThreadOrder) {
   const auto& [feature, type] = GetParam();
-  SCOPED_TRACE(feature.name);
   for (const bool has_saved_sums : {false, true}) {
     AttentionCase c;
     c.type = type;
-    c.batch = 2;
-    c.query_heads = 4;
-    c.key_heads = 2;
+    c.batch = kIsRaceChecked ? 1 : 2;
+    c.query_heads = kIsRaceChecked ? 2 : 4;
+    c.key_heads = c.query_heads / 2;
     c.width = 24;
-    c.sampled = 7;
+    c.sampled = kIsRaceChecked ? 2 : 7;
     c.keys_per_split = 16;
     c.has_saved_sums = has_saved_sums;
     feature.set(c);
@@ -160,13 +161,14 @@ TEST_P(AttentionMassType, MatchesWithMoreSplitsThanLanes) {
   AttentionCase c;
   c.type = GetParam();
   c.width = 8;
-  c.queries = c.keys = kIsRaceChecked ? 40 : 300;
+  c.queries = c.keys = kIsRaceChecked ? 20 : 300;
   c.keys_per_split = 8;
   c.is_causal = false;
   expect_case(c);
 }
 
 TEST_P(AttentionMassType, SharesKeyHeads) {
+  if (kIsRaceChecked) GTEST_SKIP() << "many threads; heads share no memory that is written";
   AttentionCase c;
   c.type = GetParam();
   c.batch = 2;
@@ -175,7 +177,6 @@ TEST_P(AttentionMassType, SharesKeyHeads) {
   for (const int key_heads : {1, 2, 3, 6}) {
     c.key_heads = key_heads;
     expect_case(c, "shared heads");
-    if (kIsRaceChecked) break;
   }
 }
 
@@ -205,6 +206,7 @@ TEST_P(AttentionMassType, IsExactOnSmallIntegers) {
 }
 
 TEST_P(AttentionMassType, SpoilsOnlyRowsThatSeeABadNumber) {
+  if (kIsRaceChecked) GTEST_SKIP() << "many threads; numbers change no pattern of access";
   AttentionCase c;
   c.type = GetParam();
   c.batch = 2;

@@ -12,7 +12,7 @@
 #include "kernels/device.cuh"
 #include "kernels/launch.h"
 #include "tests/emulation/emulated.h"
-#include "tests/support/plain_reference.h"
+#include "tests/emulation/plain_reference.h"
 
 namespace headscope::kernels {
 namespace {
