@@ -156,7 +156,7 @@ void output_rows(const RowsCall& call, int64_t b, int64_t key_head, const Stride
             visit_elements(v.data, call.element,
                            b * v.batch + key_head * v.head + (chunk.begin + j) * v.token,
                            [&](const auto* data) {
-                             kernels.widen_rows(data, call.element, 0, v.width, 1, value_width,
+                             kernels.widen_rows(data, call.element, 0, v.width, 1, 0, value_width,
                                                 value_width, value.data());
                            });
             is_read = true;

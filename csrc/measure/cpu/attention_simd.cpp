@@ -30,11 +30,24 @@ constexpr int64_t kTileKeys = 12;
 template <typename Sum>
 constexpr Sum kMinusInfinity = -std::numeric_limits<Sum>::infinity();
 
+// Rows read ahead of their use: enough to hide the latency of memory, few enough to stay cached.
+constexpr int64_t kRowsAhead = 32;
+
+/// Asks for row `index` of `width` elements side by side.
+template <typename In>
+HWY_INLINE void prefetch_row(const In* rows, int64_t token_stride, int64_t index, int64_t width) {
+  constexpr int64_t kLine = 64 / sizeof(In);
+  const In* row = rows + index * token_stride;
+  for (int64_t i = 0; i < width; i += kLine) hwy::Prefetch(row + i);
+}
+
 template <typename Sum>
 void widen_rows(const void* source, Element element, int64_t token_stride, int64_t width_stride,
-                int64_t rows, int64_t width, int64_t padded_width, Sum* target) {
+                int64_t rows, int64_t after, int64_t width, int64_t padded_width, Sum* target) {
   visit_elements(source, element, 0, [&](const auto* data) HWY_ATTR {
     for (int64_t i = 0; i < rows; ++i) {
+      if (width_stride == 1 && i + kRowsAhead < rows + after)
+        prefetch_row(data, token_stride, i + kRowsAhead, width);
       Sum* row = target + i * padded_width;
       widen_strided(data + i * token_stride, width_stride, width, row);
       std::fill(row + width, row + padded_width, Sum{0});
@@ -103,16 +116,12 @@ void score_line(const Sum* keys, int64_t token_stride, int64_t count, int64_t af
                 const Sum* query, int64_t width, Sum scale, Sum* scores) {
   // 8 lanes at most: the keys are what it waits for, and 8 sums are turned into a vector cheaply.
   const hn::CappedTag<Sum, 8> d;
-  constexpr int64_t kKeys = 8, kAhead = 32, kLine = 64 / sizeof(Sum);
+  constexpr int64_t kKeys = 8;
   int64_t j = 0;
   for (; j + kKeys <= count; j += kKeys) {
     const Sum* tile = keys + j * token_stride;
-    if (j + kAhead + kKeys <= count + after) {
-      for (int64_t ahead = 0; ahead < kKeys; ++ahead) {
-        const Sum* key = tile + (kAhead + ahead) * token_stride;
-        for (int64_t line = 0; line < width; line += kLine) hwy::Prefetch(key + line);
-      }
-    }
+    for (int64_t key = j + kRowsAhead; key < j + kRowsAhead + kKeys && key < count + after; ++key)
+      prefetch_row(keys, token_stride, key, width);
     hn::VFromD<decltype(d)> dots[kKeys];
     for (int64_t key = 0; key < kKeys; ++key)
       dots[key] = dot_key(d, tile + key * token_stride, query, width);

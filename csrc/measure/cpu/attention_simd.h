@@ -37,10 +37,10 @@ struct AttentionKernels {
   int64_t lanes;
 
   /// target[i * padded_width + j] = source[i * token_stride + j * width_stride], widened, for
-  /// i < rows; columns from width to padded_width are zero.
+  /// i < rows; columns from width to padded_width are zero. `after` more rows may be prefetched.
   void (*widen_rows)(const void* source, Element element, int64_t token_stride,
-                     int64_t width_stride, int64_t rows, int64_t width, int64_t padded_width,
-                     Sum* target);
+                     int64_t width_stride, int64_t rows, int64_t after, int64_t width,
+                     int64_t padded_width, Sum* target);
 
   /// scores[j * lanes + l] = scale sum_i keys[j * token_stride + i] queries[i * lanes + l]: a panel
   /// of query rows, one a lane, against `count` keys. Error: (D + 1) eps of the magnitude.

@@ -78,7 +78,8 @@ Plan make_plan(const RowsCall& call, int64_t lines, int64_t value_width) {
                                 plan.chunk);
   plan.lines_per_owner = plan.by_panel ? lanes : 1;
   const int64_t panel_bytes =
-      lanes * (kSize * (call.width + kPanelChunk) + value_width * int64_t{sizeof(double)});
+      lanes * (kSize * (call.width + kPanelChunk) + value_width * int64_t{sizeof(double)}) +
+      int64_t{sizeof(OnlineSoftmax<Sum>)};
   const int64_t most = plan.by_panel ? std::max<int64_t>(1, kPanelBytes / panel_bytes) : kFewLines;
   plan.owners = std::min(most, (lines + plan.lines_per_owner - 1) / plan.lines_per_owner);
   return plan;
@@ -141,7 +142,7 @@ class RowStream {
       for (int64_t l = 0; l < count; ++l) {
         const int64_t offset =
             batch_ * call_.q.batch + lines[l].head * call_.q.head + lines[l].query * call_.q.token;
-        kernels_.widen_rows(data + offset, call_.element, 0, call_.q.width, 1, call_.width,
+        kernels_.widen_rows(data + offset, call_.element, 0, call_.q.width, 1, 0, call_.width,
                             plan_.padded_width, row_.get());
         const int64_t lane = l % plan_.lines_per_owner;
         Sum* target = queries_.get() + l / plan_.lines_per_owner * query_size_ + lane;
@@ -163,7 +164,7 @@ class RowStream {
     for (int64_t chunk = begin; chunk < end; chunk += plan_.chunk) {
       const int64_t chunk_end = std::min(chunk + plan_.chunk, end);
       for (int64_t block = chunk; block < chunk_end; block += plan_.key_block)
-        score_block(chunk, block, std::min(block + plan_.key_block, chunk_end));
+        score_block(chunk, block, std::min(block + plan_.key_block, chunk_end), end);
       for (int64_t owner = 0; owner * plan_.lines_per_owner < count_; ++owner) {
         Chunk<Sum> scored = chunk_of(owner, chunk, chunk_end);
         if (scored.count <= 0) continue;
@@ -231,8 +232,9 @@ class RowStream {
             scores_.get() + owner * score_size_};
   }
 
-  /// Scores keys [begin, end) for every owner that sees some of them, at their places in the chunk.
-  void score_block(int64_t chunk, int64_t begin, int64_t end) {
+  /// Scores keys [begin, end) for every owner that sees some of them, at their places in the chunk;
+  /// more follow up to last_key.
+  void score_block(int64_t chunk, int64_t begin, int64_t end, int64_t last_key) {
     const Sum* keys = keys_.get();
     int64_t token_stride = plan_.padded_width;
     if (plan_.in_place) {
@@ -242,7 +244,7 @@ class RowStream {
       visit_elements(
           call_.k.data, call_.element, key_offset_ + begin * call_.k.token, [&](const auto* data) {
             kernels_.widen_rows(data, call_.element, call_.k.token, call_.k.width, end - begin,
-                                call_.width, plan_.padded_width, keys_.get());
+                                last_key - end, call_.width, plan_.padded_width, keys_.get());
           });
     }
     const Sum scale = static_cast<Sum>(call_.scale);
@@ -293,7 +295,7 @@ class RowStream {
       return;
     }
     visit_elements(call_.bias.data, call_.bias_element, offset, [&](const auto* data) {
-      kernels_.widen_rows(data, call_.bias_element, 0, call_.bias.width, 1, chunk.count,
+      kernels_.widen_rows(data, call_.bias_element, 0, call_.bias.width, 1, 0, chunk.count,
                           chunk.count, row_.get());
     });
     for (int64_t j = 0; j < chunk.count; ++j) scores[j * chunk.key_step] += row_.get()[j];
