@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 
+#include "csrc/measure/one_core.h"
 #include "csrc/monitor/hand_over.h"
 #include "csrc/monitor/host_guard.h"
 #include "csrc/monitor/monitor_impl.h"
@@ -170,6 +171,7 @@ void Monitor::Impl::analyse(std::shared_ptr<Capture> taken, const CaptureInfo& i
   worker.submit([this, taken = std::move(taken), hand_over, info, source] {
     const AnalysisTimer timer(*health);
     gate->guarded(Fault::kAnalysis, [&] {
+      const measure::OneCore one_core;
       const auto reading = hand_over->arrived();
       judge_self_checks(*taken);
       source == Source::kProbe ? analysis.take_probe(*taken, info)

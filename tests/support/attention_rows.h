@@ -130,10 +130,12 @@ inline void expect_outputs(const at::Tensor& q, const at::Tensor& k, const at::T
   }
 }
 
-inline at::Tensor some_rows(int64_t batch, int64_t tokens) {
-  at::Tensor rows = at::empty({batch, 3}, at::kLong);
+/// Sampled rows [B, sampled] with the last token and an unused one among them. Up to 4 used rows of
+/// a key head are taken one by one, more side by side.
+inline at::Tensor some_rows(int64_t batch, int64_t tokens, int64_t sampled = 3) {
+  at::Tensor rows = at::empty({batch, sampled}, at::kLong);
   for (int64_t b = 0; b < batch; ++b) {
-    rows[b][0] = (7 * b) % tokens;
+    for (int64_t r = 0; r < sampled; ++r) rows[b][r] = (7 * b + 5 * r) % tokens;
     rows[b][1] = -1;
     rows[b][2] = tokens - 1;
   }

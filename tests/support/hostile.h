@@ -10,7 +10,14 @@
 
 namespace headscope::testing {
 
-enum class Layout { kContiguous, kTransposedView, kPaddedSlice, kExpandedBatch };
+enum class Layout {
+  kContiguous,
+  kTransposedView,
+  kPaddedSlice,
+  kExpandedBatch,
+  kWidthMajor,
+  kMisaligned
+};
 
 struct HostileCase {
   int64_t batch, heads, tokens, width;
@@ -19,7 +26,8 @@ struct HostileCase {
 };
 
 /// Values of a standard normal in a layout that a kernel may not like: the [B, T, H, D] view, a
-/// slice of a buffer whose rest is NaN, or one batch entry expanded with stride 0.
+/// slice of a buffer whose rest is NaN, one batch entry expanded with stride 0, tokens side by side
+/// in memory, or a start that is aligned to one element only, amid NaN.
 inline at::Tensor make_hostile(const HostileCase& c, uint64_t seed) {
   at::Generator generator = at::detail::createCPUGenerator(seed);
   const auto normal = [&](at::IntArrayRef sizes) {
@@ -43,18 +51,30 @@ inline at::Tensor make_hostile(const HostileCase& c, uint64_t seed) {
     }
     case Layout::kExpandedBatch:
       return normal({1, c.heads, c.tokens, c.width}).expand({c.batch, c.heads, c.tokens, c.width});
+    case Layout::kWidthMajor:
+      return normal({c.batch, c.heads, c.width, c.tokens}).transpose(2, 3);
+    case Layout::kMisaligned: {
+      const int64_t size = c.batch * c.heads * c.tokens * c.width;
+      const at::Tensor buffer = at::full({size + 2}, std::numeric_limits<double>::quiet_NaN(),
+                                         at::TensorOptions().dtype(c.type));
+      const at::Tensor view = buffer.narrow(0, 1, size).view({c.batch, c.heads, c.tokens, c.width});
+      view.copy_(normal({c.batch, c.heads, c.tokens, c.width}));
+      return view;
+    }
   }
   return {};
 }
 
 inline std::string describe(const HostileCase& c) {
-  static const char* kLayouts[] = {"contiguous", "transposed", "padded", "expanded"};
+  static const char* kLayouts[] = {"contiguous", "transposed",  "padded",
+                                   "expanded",   "width_major", "misaligned"};
   return std::string(c10::toString(c.type)) + "_b" + std::to_string(c.batch) + "_h" +
          std::to_string(c.heads) + "_t" + std::to_string(c.tokens) + "_d" +
          std::to_string(c.width) + "_" + kLayouts[static_cast<int>(c.layout)];
 }
 
-/// Tiles of the kernels are 64 tokens: one below, at and above, primes, and single everything.
+/// Blocks of the kernels are 64 tokens, tiles of keys 12 or 24 and vectors 1 to 16 sums: one below,
+/// at and above, primes, and single everything.
 inline std::vector<HostileCase> hostile_cases() {
   std::vector<HostileCase> cases;
   for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
@@ -63,6 +83,21 @@ inline std::vector<HostileCase> hostile_cases() {
     cases.push_back({1, 2, 64, 16, type, Layout::kPaddedSlice});
     cases.push_back({2, 4, 65, 13, type, Layout::kPaddedSlice});
     cases.push_back({3, 2, 31, 8, type, Layout::kExpandedBatch});
+    cases.push_back({2, 1, 12, 15, type, Layout::kMisaligned});
+    cases.push_back({1, 3, 25, 33, type, Layout::kWidthMajor});
+  }
+  return cases;
+}
+
+/// The head dimensions of real models and their neighbours, too large for every test.
+inline std::vector<HostileCase> wide_cases() {
+  std::vector<HostileCase> cases;
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
+    cases.push_back({1, 2, 65, 64, type, Layout::kTransposedView});
+    cases.push_back({2, 1, 63, 65, type, Layout::kMisaligned});
+    cases.push_back({1, 1, 129, 127, type, Layout::kPaddedSlice});
+    cases.push_back({1, 2, 24, 128, type, Layout::kContiguous});
+    cases.push_back({1, 1, 67, 256, type, Layout::kWidthMajor});
   }
   return cases;
 }

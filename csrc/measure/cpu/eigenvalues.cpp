@@ -9,6 +9,7 @@
 
 #include "csrc/measure/cpu/kernels.h"
 #include "csrc/measure/cpu/symmetric_eigenvalues_simd.h"
+#include "csrc/measure/one_core.h"
 
 namespace headscope::cpu {
 namespace {
@@ -42,11 +43,13 @@ at::Tensor small_eigenvalues(const at::Tensor& matrices, int64_t max_sweeps) {
   const T* source = matrices.const_data_ptr<T>();
   double* out = values.data_ptr<double>();
   // Threads take whole vectors; a matrix's bits do not depend on which it shares them with.
-  at::parallel_for(0, (count + grain - 1) / grain, 1, [&](int64_t begin, int64_t end) {
-    const int64_t first = begin * grain, last = std::min(end * grain, count);
-    simd_eigenvalues(source + first * n * n, last - first, n, max_sweeps, out + first * n,
-                     states.data() + first);
-  });
+  const int64_t vectors = (count + grain - 1) / grain;
+  at::parallel_for(0, vectors, measure::OneCore::active() ? vectors : 1,
+                   [&](int64_t begin, int64_t end) {
+                     const int64_t first = begin * grain, last = std::min(end * grain, count);
+                     simd_eigenvalues(source + first * n * n, last - first, n, max_sweeps,
+                                      out + first * n, states.data() + first);
+                   });
   for (int64_t m = 0; m < count; ++m) {
     if (states[static_cast<size_t>(m)] != SolveState::kNotConverged) continue;
     values[m].copy_(lapack_eigenvalues(matrices.narrow(0, m, 1)).squeeze(0));

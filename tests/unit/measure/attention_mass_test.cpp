@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "headscope/measure.h"
 #include "tests/support/attention_rows.h"
 #include "tests/support/hostile.h"
+#include "tests/support/simd_targets.h"
 
 namespace headscope {
 namespace {
@@ -16,18 +19,106 @@ using testing::kGroups;
 using testing::make_groups;
 using testing::some_rows;
 
-class AttentionMassParity : public ::testing::TestWithParam<HostileCase> {};
+class AttentionMassParity : public ::testing::TestWithParam<std::tuple<HostileCase, int64_t>> {};
 
 TEST_P(AttentionMassParity, MatchesDoubleReference) {
-  const HostileCase c = GetParam();
+  const HostileCase c = std::get<0>(GetParam());
+  const testing::WithSimdTarget target(std::get<1>(GetParam()));
   const at::Tensor q = make_hostile(c, 21), k = make_hostile(c, 22);
-  const at::Tensor rows = some_rows(c.batch, c.tokens);
-  expect_rows(q, k, rows, {});
-  expect_rows(q, k, rows, {.is_causal = false, .scale = 0.7});
+  // The terms of a score, E|q_i k_i| = 2 / pi each, add up to no more than this.
+  const double magnitude = std::max(40.0, 0.7 * static_cast<double>(c.width));
+  for (const int64_t sampled : {3, 11}) {
+    const at::Tensor rows = some_rows(c.batch, c.tokens, sampled);
+    expect_rows(q, k, rows, {}, magnitude);
+    expect_rows(q, k, rows, {.is_causal = false, .scale = 0.7}, magnitude);
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, AttentionMassParity, ::testing::ValuesIn(testing::hostile_cases()),
-                         [](const auto& info) { return testing::describe(info.param); });
+const auto mass_name = [](const auto& info) {
+  return testing::describe(std::get<0>(info.param)) + "_" +
+         testing::target_name(std::get<1>(info.param));
+};
+
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionMassParity,
+                         ::testing::Combine(::testing::ValuesIn(testing::hostile_cases()),
+                                            ::testing::ValuesIn(testing::simd_targets())),
+                         mass_name);
+INSTANTIATE_TEST_SUITE_P(Widths, AttentionMassParity,
+                         ::testing::Combine(::testing::ValuesIn(testing::wide_cases()),
+                                            ::testing::ValuesIn(testing::simd_targets())),
+                         mass_name);
+
+// Keys pass by in chunks of 64 or 512; scores that keep rising rescale the sums at every one.
+class AttentionMassChunks : public ::testing::TestWithParam<int64_t> {};
+
+TEST_P(AttentionMassChunks, AddUpOverLongRisingRows) {
+  const testing::WithSimdTarget target(GetParam());
+  const int64_t tokens = 1100;
+  const at::Tensor q = at::ones({1, 2, tokens, 3}) / 3;
+  const at::Tensor rising = at::arange(tokens, at::kFloat) / 40;
+  const at::Tensor noise = at::randn({1, 1, tokens, 3}, at::detail::createCPUGenerator(41));
+  for (const double sign : {1.0, -1.0}) {
+    const at::Tensor k = (rising * sign).view({1, 1, tokens, 1}) + noise;
+    for (const int64_t sampled : {3, 11}) {
+      expect_rows(q, k, some_rows(1, tokens, sampled), {.scale = 1.0});
+      expect_rows(q, k, some_rows(1, tokens, sampled), {.scale = 1.0, .window = 700});
+    }
+  }
+}
+
+TEST_P(AttentionMassChunks, FindNanAndInfinityWhereverTheyAre) {
+  const testing::WithSimdTarget target(GetParam());
+  const int64_t tokens = 1100;
+  const at::Tensor q = at::ones({1, 1, tokens, 2});
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    for (const int64_t where : {0, 63, 64, 511, 512, 1099}) {
+      at::Tensor k = at::randn({1, 1, tokens, 2}, at::detail::createCPUGenerator(42));
+      k[0][0][where].fill_(bad);
+      for (const int64_t sampled : {1, 9}) {
+        const at::Tensor rows =
+            at::full({1, sampled}, tokens - 1, at::kLong) - at::arange(sampled, at::kLong);
+        const Groups groups = make_groups(rows, tokens);
+        const AttentionRows got =
+            attention_mass(q, k, rows, groups.targets, groups.offsets, kGroups);
+        for (int64_t r = 0; r < sampled; ++r) {
+          const bool sees_it = where <= tokens - 1 - r;
+          EXPECT_EQ(std::isnan(got.log_sum_exp[0][0][r].item<double>()), sees_it)
+              << bad << " at " << where << ", row " << r;
+          EXPECT_EQ(got.mass[0][0][r].isnan().all().item<bool>(), sees_it);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionMassChunks, ScoresOfSmallIntegersAreExact) {
+  const testing::WithSimdTarget target(GetParam());
+  for (const int64_t width : {9, 64}) {
+    const auto integers = [&](uint64_t seed) {
+      return at::randint(-8, 9, {1, 2, 70, width}, at::detail::createCPUGenerator(seed),
+                         at::kDouble);
+    };
+    const at::Tensor q = integers(43), k = integers(44);
+    for (const int64_t sampled : {3, 11}) {
+      const at::Tensor rows = some_rows(1, 70, sampled);
+      const Groups groups = make_groups(rows, 70);
+      for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+        const AttentionRows got = attention_mass(q.to(type), k.to(type), rows, groups.targets,
+                                                 groups.offsets, kGroups, {.scale = 1.0});
+        for (int64_t h = 0; h < 2; ++h) {
+          const auto s = reference::scores(q, k, 0, h, 69, {.scale = 1.0});
+          EXPECT_EQ(got.max_logit[0][h][2].item<double>(), *std::max_element(s.begin(), s.end()));
+          EXPECT_EQ(got.score[0][h][2][0].item<double>(), s[69]);
+          EXPECT_EQ(got.score[0][h][2][1].item<double>(), s[0]);
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, AttentionMassChunks, ::testing::ValuesIn(testing::simd_targets()),
+                         [](const auto& info) { return testing::target_name(info.param); });
 
 TEST(AttentionMass, ReadsTheKeyHeadOfEachQueryGroup) {
   for (const int64_t key_heads : {1, 2, 7}) {

@@ -1,9 +1,13 @@
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+
+#include <tuple>
 
 #include "headscope/measure.h"
 #include "headscope/spectrum.h"
 #include "tests/support/hostile.h"
 #include "tests/support/reference.h"
+#include "tests/support/simd_targets.h"
 
 namespace headscope {
 namespace {
@@ -41,10 +45,11 @@ at::Tensor sum_bound(const at::Tensor& z, const at::Tensor& shift, at::ScalarTyp
          (eps * (64 + n / 64 + 3));
 }
 
-class GramParity : public ::testing::TestWithParam<HostileCase> {};
+class GramParity : public ::testing::TestWithParam<std::tuple<HostileCase, int64_t>> {};
 
 TEST_P(GramParity, MatchesDoubleReference) {
-  const at::Tensor z = make_hostile(GetParam(), 7);
+  const testing::WithSimdTarget target(std::get<1>(GetParam()));
+  const at::Tensor z = make_hostile(std::get<0>(GetParam()), 7);
   const at::Tensor shift =
       at::full({z.size(1), z.size(3)}, 0.25, at::TensorOptions(sum_type(z.scalar_type())));
   const Sums got = run(z, shift);
@@ -56,16 +61,61 @@ TEST_P(GramParity, MatchesDoubleReference) {
   EXPECT_TRUE(got.gram.equal(got.gram.transpose(1, 2)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, GramParity, ::testing::ValuesIn(testing::hostile_cases()),
-                         [](const auto& info) { return testing::describe(info.param); });
+const auto gram_name = [](const auto& info) {
+  return testing::describe(std::get<0>(info.param)) + "_" +
+         testing::target_name(std::get<1>(info.param));
+};
 
-TEST(Gram, IsExactOnSmallIntegers) {
-  const at::Tensor z =
-      at::randint(-8, 9, {2, 3, 130, 9}, at::detail::createCPUGenerator(3), at::kDouble);
-  const at::Tensor zero = at::zeros({3, 9}, at::kFloat);
-  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    EXPECT_TRUE(
-        run(z.to(type), zero).gram.to(at::kDouble).equal(reference::gram(z, zero, std::nullopt)));
+INSTANTIATE_TEST_SUITE_P(Shapes, GramParity,
+                         ::testing::Combine(::testing::ValuesIn(testing::hostile_cases()),
+                                            ::testing::ValuesIn(testing::simd_targets())),
+                         gram_name);
+INSTANTIATE_TEST_SUITE_P(Widths, GramParity,
+                         ::testing::Combine(::testing::ValuesIn(testing::wide_cases()),
+                                            ::testing::ValuesIn(testing::simd_targets())),
+                         gram_name);
+
+TEST(Gram, IsExactOnSmallIntegersWhateverTheVectors) {
+  for (const int64_t width : {9, 64, 65}) {
+    const at::Tensor z =
+        at::randint(-8, 9, {2, 3, 130, width}, at::detail::createCPUGenerator(3), at::kDouble);
+    const at::Tensor zero = at::zeros({3, width}, at::kFloat);
+    const at::Tensor want = reference::gram(z, zero, std::nullopt);
+    for (const int64_t simd : testing::simd_targets()) {
+      const testing::WithSimdTarget target(simd);
+      for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+        EXPECT_TRUE(run(z.to(type), zero).gram.to(at::kDouble).equal(want))
+            << type << " of width " << width << " on " << testing::target_name(simd);
+      }
+    }
+  }
+}
+
+// Threads share the tiles of a head, not its tokens: no sum depends on how many there are.
+TEST(Gram, IsTheSameBitForBitForAnyNumberOfThreads) {
+  const at::Tensor z = at::randn({2, 3, 130, 65}, at::detail::createCPUGenerator(11));
+  const at::Tensor shift = at::randn({3, 65}, at::detail::createCPUGenerator(12));
+  const int before = at::get_num_threads();
+  const Sums want = run(z, shift);
+  for (const int threads : {2, 5, 16}) {
+    at::set_num_threads(threads);
+    const Sums got = run(z, shift);
+    EXPECT_TRUE(got.gram.equal(want.gram)) << threads << " threads";
+    EXPECT_TRUE(got.sum.equal(want.sum)) << threads << " threads";
+  }
+  at::set_num_threads(before);
+}
+
+TEST(Gram, WritesNothingBehindTheMatrices) {
+  for (const int64_t width : {1, 13, 65}) {
+    const at::Tensor z = at::randn({1, 2, 70, width}, at::detail::createCPUGenerator(13));
+    at::Tensor gram_buffer = at::full({2 * width * width + 64}, 7.0f),
+               sum_buffer = at::full({2 * width + 64}, 7.0f), count = at::zeros({1}, at::kLong);
+    at::Tensor gram = gram_buffer.narrow(0, 0, 2 * width * width).view({2, width, width}),
+               sum = sum_buffer.narrow(0, 0, 2 * width).view({2, width});
+    accumulate_gram_(gram, sum, count, z, at::zeros({2, width}));
+    EXPECT_TRUE(gram_buffer.narrow(0, 2 * width * width, 64).eq(7.0f).all().item<bool>());
+    EXPECT_TRUE(sum_buffer.narrow(0, 2 * width, 64).eq(7.0f).all().item<bool>());
   }
 }
 

@@ -1,0 +1,237 @@
+#include "csrc/measure/cpu/gram_simd.h"
+
+#include <hwy/cache_control.h>
+
+#include <algorithm>
+#include <utility>
+
+// clang-format off: foreach_target.h compiles this file once for each target and comes first.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "csrc/measure/cpu/gram_simd.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "csrc/measure/cpu/simd_load-inl.h"
+// clang-format on
+
+#ifndef HEADSCOPE_MEASURE_CPU_GRAM_SIMD_ONCE
+#define HEADSCOPE_MEASURE_CPU_GRAM_SIMD_ONCE
+namespace headscope::cpu {
+namespace {
+
+// Tokens per block. Each block is summed on its own and then added to G: the rounding error grows
+// with the number of blocks, not of tokens.
+constexpr int64_t kBlockTokens = 64;
+constexpr int64_t kWorkspaceBytes = 64 << 10;
+// The widest panel of any target in elements: columns are padded to a multiple of it.
+constexpr int64_t kWidestPanel = 32;
+// Rows of the block are kept off multiples of 4 KB, where they would fight for the same cache sets.
+constexpr int64_t kRowPadding = 16;
+
+int64_t padded_width(int64_t width) {
+  return (width + kWidestPanel - 1) / kWidestPanel * kWidestPanel + kRowPadding;
+}
+
+/// Tokens packed at a time: fewer for heads so wide that 64 do not fit the workspace.
+int64_t block_tokens(int64_t width, int64_t sum_bytes) {
+  return std::clamp<int64_t>(kWorkspaceBytes / (padded_width(width) * sum_bytes), 1, kBlockTokens);
+}
+
+}  // namespace
+}  // namespace headscope::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace headscope::cpu::HWY_NAMESPACE {
+
+// Tiles of kTileRows x 2 vectors fill the registers: 12 accumulators of 16, or 24 of 32.
+#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM
+constexpr int64_t kTileRows = 12;
+#else
+constexpr int64_t kTileRows = 6;
+#endif
+
+/// Packs kept tokens from *next on, about the shift, into rows of `stride` sums whose tails are
+/// zero; returns how many.
+template <typename Sum, typename In>
+HWY_INLINE int64_t pack_block(const HeadTokens& z, const In* data, const Sum* shift,
+                              int64_t capacity, int64_t stride, int64_t* next, Sum* block) {
+  const hn::ScalableTag<Sum> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), width = z.width;
+  constexpr int64_t kLine = 64 / sizeof(In);
+  int64_t packed = 0, t = *next;
+  for (; t < z.tokens && packed < capacity; ++t) {
+    if (z.keep != nullptr && !z.keep[t * z.keep_stride]) continue;
+    const In* source = data + t * z.token_stride;
+    Sum* target = block + packed * stride;
+    int64_t i = 0;
+    if constexpr (kLoadsWide<In, Sum>) {
+      if (z.width_stride == 1) {
+        if (t + capacity < z.tokens) {
+          const In* ahead = source + capacity * z.token_stride;
+          for (int64_t line = 0; line < width; line += kLine) hwy::Prefetch(ahead + line);
+        }
+        for (; i + lanes <= width; i += lanes) {
+          hn::Store(hn::Sub(load_widened(d, source + i), hn::LoadU(d, shift + i)), d, target + i);
+        }
+      }
+    }
+    for (; i < width; ++i) target[i] = widen_one<Sum>(source[i * z.width_stride]) - shift[i];
+    std::fill(target + width, target + stride, Sum{0});
+    ++packed;
+  }
+  *next = t;
+  return packed;
+}
+
+/// G[row .. row + kRows, column .. column + kVectors lanes) += block^T block, of `rows` tokens.
+template <int64_t kRows, int64_t kVectors, typename Sum>
+HWY_INLINE void add_tile(const Sum* HWY_RESTRICT block, int64_t rows, int64_t stride, int64_t row,
+                         int64_t column, int64_t width, Sum* HWY_RESTRICT gram) {
+  const hn::ScalableTag<Sum> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  hn::VFromD<decltype(d)> sums[kRows][kVectors];
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t v = 0; v < kVectors; ++v) sums[r][v] = hn::Zero(d);
+  }
+  const Sum* left = block + row;
+  const Sum* right = block + column;
+  for (int64_t n = 0; n < rows; ++n, left += stride, right += stride) {
+    hn::VFromD<decltype(d)> x[kVectors];
+    for (int64_t v = 0; v < kVectors; ++v) x[v] = hn::Load(d, right + v * lanes);
+    for (int64_t r = 0; r < kRows; ++r) {
+      const auto y = hn::Set(d, left[r]);
+      for (int64_t v = 0; v < kVectors; ++v) sums[r][v] = hn::MulAdd(y, x[v], sums[r][v]);
+    }
+  }
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t v = 0; v < kVectors; ++v) {
+      Sum* out = gram + (row + r) * width + column + v * lanes;
+      const int64_t valid = width - column - v * lanes;
+      if (valid >= lanes) {
+        hn::StoreU(hn::Add(hn::LoadU(d, out), sums[r][v]), d, out);
+      } else {
+        HWY_ALIGN Sum tail[hn::MaxLanes(d)];
+        hn::Store(sums[r][v], d, tail);
+        for (int64_t i = 0; i < valid; ++i) out[i] += tail[i];
+      }
+    }
+  }
+}
+
+/// add_tile of a height known at run time.
+template <int64_t kVectors, typename Sum, size_t... kHeights>
+HWY_INLINE void add_tile_of_height(std::index_sequence<kHeights...>, int64_t height,
+                                   const Sum* block, int64_t rows, int64_t stride, int64_t row,
+                                   int64_t column, int64_t width, Sum* gram) {
+  (void)((height == kHeights + 1 &&
+          (add_tile<kHeights + 1, kVectors>(block, rows, stride, row, column, width, gram),
+           true)) ||
+         ...);
+}
+
+/// Calls visit(row, height, column, vectors) for every tile that touches the upper triangle.
+template <typename Visit>
+HWY_INLINE void for_each_tile(int64_t width, int64_t lanes, Visit&& visit) {
+  for (int64_t column = 0; column < width; column += 2 * lanes) {
+    const int64_t vectors = width - column > lanes ? 2 : 1;
+    const int64_t rows = std::min(width, column + 2 * lanes);
+    // Heights as equal as they come: a last tile of one row would wait on its own additions.
+    const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t row = rows * tile / tiles;
+      visit(row, rows * (tile + 1) / tiles - row, column, vectors);
+    }
+  }
+}
+
+/// Adds a packed block's products to the tiles [first, last) of G. Not inlined: one copy serves
+/// every element type.
+template <typename Sum>
+HWY_NOINLINE void add_block(const Sum* block, int64_t rows, int64_t stride, int64_t width,
+                            int64_t first, int64_t last, Sum* gram) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<Sum>()));
+  constexpr std::make_index_sequence<kTileRows> kHeights;
+  int64_t tile = 0;
+  for_each_tile(
+      width, lanes, [&](int64_t row, int64_t height, int64_t column, int64_t vectors) HWY_ATTR {
+        const bool mine = tile >= first && tile < last;
+        ++tile;
+        if (!mine) return;
+        if (vectors == 2) {
+          add_tile_of_height<2>(kHeights, height, block, rows, stride, row, column, width, gram);
+        } else {
+          add_tile_of_height<1>(kHeights, height, block, rows, stride, row, column, width, gram);
+        }
+      });
+}
+
+/// sum[i] += the block's column sums.
+template <typename Sum>
+HWY_NOINLINE void add_columns(const Sum* block, int64_t rows, int64_t stride, int64_t width,
+                              Sum* sum) {
+  const hn::ScalableTag<Sum> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = 0; i < width; i += lanes) {
+    auto total = hn::Zero(d);
+    for (int64_t n = 0; n < rows; ++n) total = hn::Add(total, hn::Load(d, block + n * stride + i));
+    HWY_ALIGN Sum column[hn::MaxLanes(d)];
+    hn::Store(total, d, column);
+    for (int64_t j = 0; j < std::min(lanes, width - i); ++j) sum[i + j] += column[j];
+  }
+}
+
+template <typename Sum>
+HWY_INLINE void add_tokens(const HeadTokens& z, const Sum* shift, GramShare share, Sum* block,
+                           Sum* gram, Sum* sum) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<Sum>()));
+  const int64_t stride = padded_width(z.width),
+                capacity = block_tokens(z.width, static_cast<int64_t>(sizeof(Sum)));
+  int64_t tiles = 0;
+  for_each_tile(z.width, lanes, [&](auto...) { ++tiles; });
+  for (int64_t next = 0; next < z.tokens;) {
+    int64_t rows = 0;
+    visit_elements(z.data, z.element, 0, [&](const auto* data) HWY_ATTR {
+      rows = pack_block(z, data, shift, capacity, stride, &next, block);
+    });
+    add_block(block, rows, stride, z.width, tiles * share.index / share.of,
+              tiles * (share.index + 1) / share.of, gram);
+    if (share.index == 0) add_columns(block, rows, stride, z.width, sum);
+  }
+}
+
+void add_gram_f32(const HeadTokens& z, const float* shift, GramShare share, float* block,
+                  float* gram, float* sum) {
+  add_tokens(z, shift, share, block, gram, sum);
+}
+
+void add_gram_f64(const HeadTokens& z, const double* shift, GramShare share, double* block,
+                  double* gram, double* sum) {
+  add_tokens(z, shift, share, block, gram, sum);
+}
+
+}  // namespace headscope::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace headscope::cpu {
+
+HWY_EXPORT(add_gram_f32);
+HWY_EXPORT(add_gram_f64);
+
+int64_t gram_workspace_bytes(int64_t width, int64_t sum_bytes) {
+  return block_tokens(width, sum_bytes) * padded_width(width) * sum_bytes;
+}
+
+void add_gram(const HeadTokens& z, const float* shift, GramShare share, float* workspace,
+              float* gram, float* sum) {
+  HWY_DYNAMIC_DISPATCH(add_gram_f32)(z, shift, share, workspace, gram, sum);
+}
+
+void add_gram(const HeadTokens& z, const double* shift, GramShare share, double* workspace,
+              double* gram, double* sum) {
+  HWY_DYNAMIC_DISPATCH(add_gram_f64)(z, shift, share, workspace, gram, sum);
+}
+
+}  // namespace headscope::cpu
+#endif

@@ -1,0 +1,337 @@
+#pragma once
+
+#include <hwy/aligned_allocator.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include "csrc/measure/cpu/attention_rows.h"
+#include "csrc/measure/cpu/attention_simd.h"
+
+// How keys pass by the sampled rows of one key head; attention_rows.cpp says what is kept of it.
+namespace headscope::cpu {
+
+inline constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+
+// Up to so many query rows of a key head are cheaper as dot products than as a panel whose other
+// lanes idle.
+inline constexpr int64_t kFewLines = 4;
+inline constexpr int64_t kPanelChunk = 64;        // keys whose scores are held, one row a lane
+inline constexpr int64_t kLineChunk = 512;        // the same, keys across the lanes
+inline constexpr int64_t kLineBlock = 64;         // keys that stay in the first-level cache
+inline constexpr int64_t kKeyBytes = 16 << 10;    // of widened keys
+inline constexpr int64_t kPanelBytes = 28 << 10;  // of the queries, scores and outputs of a pass
+
+/// One sampled row of one query head and the keys it may see.
+struct Line {
+  int64_t sampled, head, query, begin, end;
+};
+
+/// The used rows of every query head that reads one key head, those that end early first: rows of a
+/// panel then see much the same keys.
+inline std::vector<Line> lines_of(const RowsCall& call, int64_t b, int64_t key_head) {
+  std::vector<Line> lines;
+  const int64_t group = call.heads / call.key_heads;
+  for (int64_t r = 0; r < call.sampled; ++r) {
+    const int64_t t = call.positions[b * call.sampled + r];
+    if (t == -1) continue;
+    const int64_t end = std::min(call.is_causal ? t + 1 : t + call.window, call.keys);
+    const int64_t begin = std::min(std::max<int64_t>(t + 1 - call.window, 0), end);
+    for (int64_t h = key_head * group; h < (key_head + 1) * group; ++h)
+      lines.push_back({r, h, t, begin, end});
+  }
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const Line& x, const Line& y) { return x.query < y.query; });
+  return lines;
+}
+
+inline int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
+
+/// How the rows of one key head are dealt with: an owner of scores is a panel of query rows (one a
+/// lane) or a single row (its keys across the lanes).
+struct Plan {
+  bool by_panel, in_place;
+  int64_t lanes, lines_per_owner, owners, chunk, key_block, padded_width;
+};
+
+template <typename Sum>
+Plan make_plan(const RowsCall& call, int64_t lines, int64_t value_width) {
+  const int64_t lanes = attention_kernels<Sum>().lanes;
+  constexpr int64_t kSize = sizeof(Sum);
+  Plan plan;
+  plan.lanes = lanes;
+  plan.by_panel = lines > kFewLines;
+  plan.padded_width = plan.by_panel ? call.width : round_up(call.width, lanes);
+  const bool same_type =
+      call.element == (std::is_same_v<Sum, double> ? Element::kF64 : Element::kF32);
+  // Panels read a key one element at a time, which wants them side by side.
+  plan.in_place =
+      same_type && !plan.by_panel && call.k.width == 1 && plan.padded_width == call.width;
+  plan.chunk = plan.by_panel ? kPanelChunk : kLineChunk;
+  plan.key_block =
+      plan.in_place
+          ? kLineBlock
+          : std::clamp<int64_t>(kKeyBytes / (std::max<int64_t>(plan.padded_width, 1) * kSize), 1,
+                                plan.chunk);
+  plan.lines_per_owner = plan.by_panel ? lanes : 1;
+  const int64_t panel_bytes =
+      lanes * (kSize * (call.width + kPanelChunk) + value_width * int64_t{sizeof(double)}) +
+      int64_t{sizeof(OnlineSoftmax<Sum>)};
+  const int64_t most = plan.by_panel ? std::max<int64_t>(1, kPanelBytes / panel_bytes) : kFewLines;
+  plan.owners = std::min(most, (lines + plan.lines_per_owner - 1) / plan.lines_per_owner);
+  return plan;
+}
+
+/// What one line's scores come to.
+struct RowSums {
+  double max, log_sum_exp, entropy;
+};
+
+/// Scores of one owner against keys [begin, begin + count): key j of line l at
+/// scores[j * key_step + l].
+template <typename Sum>
+struct Chunk {
+  int64_t owner, begin, count;
+  int64_t first_line, lines;  // of the pass
+  int64_t key_step;
+  Sum* scores;
+};
+
+/// Streams the keys of one key head past a pass of lines.
+template <typename Sum>
+class RowStream {
+ public:
+  RowStream(const RowsCall& call, int64_t b, int64_t key_head, int64_t lines, int64_t value_width)
+      : call_(call),
+        kernels_(attention_kernels<Sum>()),
+        plan_(make_plan<Sum>(call, lines, value_width)),
+        batch_(b),
+        key_offset_(b * call.k.batch + key_head * call.k.head),
+        query_size_(plan_.lines_per_owner * plan_.padded_width),
+        score_size_(plan_.lines_per_owner * plan_.chunk),
+        queries_(hwy::AllocateAligned<Sum>(static_cast<size_t>(plan_.owners * query_size_))),
+        scores_(hwy::AllocateAligned<Sum>(static_cast<size_t>(plan_.owners * score_size_))),
+        row_(hwy::AllocateAligned<Sum>(
+            static_cast<size_t>(std::max(plan_.padded_width, plan_.chunk)))),
+        softmax_(static_cast<size_t>(plan_.owners)) {
+    std::fill_n(scores_.get(), plan_.owners * score_size_, Sum{0});
+    if (!plan_.in_place)
+      keys_ = hwy::AllocateAligned<Sum>(static_cast<size_t>(plan_.key_block * plan_.padded_width));
+  }
+
+  /// Bytes that a stream of this plan holds.
+  static int64_t bytes(const Plan& plan) {
+    const int64_t per_owner = plan.lines_per_owner * (plan.padded_width + plan.chunk),
+                  row = std::max(plan.padded_width, plan.chunk),
+                  keys = plan.in_place ? 0 : plan.key_block * plan.padded_width;
+    return (plan.owners * per_owner + row + keys) * int64_t{sizeof(Sum)} +
+           plan.owners * int64_t{sizeof(OnlineSoftmax<Sum>)};
+  }
+
+  int64_t lines_per_pass() const { return plan_.owners * plan_.lines_per_owner; }
+
+  /// Packs the queries of `count` lines and forgets the sums of those before.
+  void begin_pass(const Line* lines, int64_t count) {
+    lines_ = lines;
+    count_ = count;
+    std::fill_n(queries_.get(), plan_.owners * query_size_, Sum{0});
+    visit_elements(call_.q.data, call_.element, 0, [&](const auto* data) {
+      for (int64_t l = 0; l < count; ++l) {
+        const int64_t offset =
+            batch_ * call_.q.batch + lines[l].head * call_.q.head + lines[l].query * call_.q.token;
+        kernels_.widen_rows(data + offset, call_.element, 0, call_.q.width, 1, 0, call_.width,
+                            plan_.padded_width, row_.get());
+        const int64_t lane = l % plan_.lines_per_owner;
+        Sum* target = queries_.get() + l / plan_.lines_per_owner * query_size_ + lane;
+        for (int64_t i = 0; i < plan_.padded_width; ++i)
+          target[i * plan_.lines_per_owner] = row_.get()[i];
+      }
+    });
+    for (auto& softmax : softmax_) softmax.reset();
+  }
+
+  /// Calls visit(Chunk) for every owner and run of keys that one of its lines sees.
+  template <typename Visit>
+  void stream(Visit&& visit) {
+    int64_t begin = call_.keys, end = 0;
+    for (int64_t l = 0; l < count_; ++l) {
+      begin = std::min(begin, lines_[l].begin);
+      end = std::max(end, lines_[l].end);
+    }
+    for (int64_t chunk = begin; chunk < end; chunk += plan_.chunk) {
+      const int64_t chunk_end = std::min(chunk + plan_.chunk, end);
+      for (int64_t block = chunk; block < chunk_end; block += plan_.key_block)
+        score_block(chunk, block, std::min(block + plan_.key_block, chunk_end), end);
+      for (int64_t owner = 0; owner * plan_.lines_per_owner < count_; ++owner) {
+        Chunk<Sum> scored = chunk_of(owner, chunk, chunk_end);
+        if (scored.count <= 0) continue;
+        adjust(scored);
+        visit(scored);
+      }
+    }
+  }
+
+  void absorb(const Chunk<Sum>& chunk) {
+    int64_t steps = chunk.count;
+    if (!plan_.by_panel) {
+      steps = (chunk.count + plan_.lanes - 1) / plan_.lanes;
+      std::fill(chunk.scores + chunk.count, chunk.scores + steps * plan_.lanes,
+                static_cast<Sum>(kMinusInfinity));
+    }
+    kernels_.absorb(softmax_[static_cast<size_t>(chunk.owner)], chunk.scores, steps);
+  }
+
+  /// Sums of a line over the chunks that were absorbed.
+  RowSums sums(int64_t line) const {
+    const OnlineSoftmax<Sum>& softmax = softmax_[static_cast<size_t>(line / plan_.lines_per_owner)];
+    const int64_t first = plan_.by_panel ? line % plan_.lanes : 0,
+                  last = plan_.by_panel ? first + 1 : plan_.lanes;
+    const double sink = call_.sinks == nullptr ? kMinusInfinity : call_.sinks[lines_[line].head];
+    constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+    double max = kMinusInfinity;
+    for (int64_t c = first; c < last; ++c) {
+      if (softmax.broken[c]) return {kNaN, kNaN, kNaN};
+      max = std::max(max, static_cast<double>(softmax.max[c]));
+    }
+    if (max == kMinusInfinity) return {max, max, kNaN};
+    if (std::isnan(sink) || sink == -kMinusInfinity) return {kNaN, kNaN, kNaN};
+    const double top = std::max(max, sink);
+    double total = 0, weighted = 0;
+    const auto add = [&](double about, double column_total, double column_weighted) {
+      const double shift = about - top, factor = std::exp(shift);
+      if (!(factor * column_total > 0)) return;
+      total += factor * column_total;
+      weighted += factor * (column_weighted + column_total * shift);
+    };
+    for (int64_t c = first; c < last; ++c)
+      add(static_cast<double>(softmax.max[c]), softmax.total[c], softmax.weighted[c]);
+    add(sink, 1, 0);
+    return {max, top + std::log(total), std::max(0.0, std::log(total) - weighted / total)};
+  }
+
+ private:
+  Chunk<Sum> chunk_of(int64_t owner, int64_t begin, int64_t end) const {
+    const int64_t first = owner * plan_.lines_per_owner,
+                  lines = std::min(plan_.lines_per_owner, count_ - first);
+    int64_t seen_begin = end, seen_end = begin;
+    for (int64_t l = first; l < first + lines; ++l) {
+      if (lines_[l].begin >= lines_[l].end) continue;
+      seen_begin = std::min(seen_begin, lines_[l].begin);
+      seen_end = std::max(seen_end, lines_[l].end);
+    }
+    const int64_t from = std::max(begin, seen_begin);
+    return {owner,
+            from,
+            std::min(end, seen_end) - from,
+            first,
+            lines,
+            plan_.by_panel ? plan_.lanes : 1,
+            scores_.get() + owner * score_size_};
+  }
+
+  /// Scores keys [begin, end) for every owner that sees some of them, at their places in the chunk;
+  /// more follow up to last_key.
+  void score_block(int64_t chunk, int64_t begin, int64_t end, int64_t last_key) {
+    const Sum* keys = keys_.get();
+    int64_t token_stride = plan_.padded_width;
+    if (plan_.in_place) {
+      token_stride = call_.k.token;
+      keys = static_cast<const Sum*>(call_.k.data) + key_offset_ + begin * token_stride;
+    } else {
+      visit_elements(
+          call_.k.data, call_.element, key_offset_ + begin * call_.k.token, [&](const auto* data) {
+            kernels_.widen_rows(data, call_.element, call_.k.token, call_.k.width, end - begin,
+                                last_key - end, call_.width, plan_.padded_width, keys_.get());
+          });
+    }
+    const Sum scale = static_cast<Sum>(call_.scale);
+    for (int64_t owner = 0; owner * plan_.lines_per_owner < count_; ++owner) {
+      const Chunk<Sum> seen = chunk_of(owner, begin, end);
+      if (seen.count <= 0) continue;
+      const int64_t chunk_begin = chunk_of(owner, chunk, end).begin;
+      const Sum* from = keys + (seen.begin - begin) * token_stride;
+      const Sum* queries = queries_.get() + owner * query_size_;
+      Sum* scores = seen.scores + (seen.begin - chunk_begin) * seen.key_step;
+      if (plan_.by_panel) {
+        kernels_.score_panel(from, token_stride, seen.count, queries, call_.width, scale, scores);
+      } else {
+        const int64_t after =
+            plan_.in_place ? lines_[owner].end - (seen.begin + seen.count) : int64_t{0};
+        kernels_.score_line(from, token_stride, seen.count, after, queries, plan_.padded_width,
+                            scale, scores);
+      }
+    }
+  }
+
+  /// From scaled products to pre-softmax scores: cap, bias, and -inf where a line does not see.
+  void adjust(const Chunk<Sum>& chunk) {
+    if (call_.softcap > 0) {
+      kernels_.cap_scores(chunk.scores, chunk.count * chunk.key_step,
+                          static_cast<Sum>(call_.softcap));
+    }
+    if (call_.bias.data != nullptr) {
+      for (int64_t l = 0; l < chunk.lines; ++l) add_bias(chunk, l);
+    }
+    if (plan_.by_panel) hide_outside(chunk);
+    if (call_.documents != nullptr) {
+      for (int64_t l = 0; l < chunk.lines; ++l) hide_documents(chunk, l);
+    }
+  }
+
+  void add_bias(const Chunk<Sum>& chunk, int64_t l) {
+    const Line& line = lines_[chunk.first_line + l];
+    const int64_t offset = batch_ * call_.bias.batch + line.head * call_.bias.head +
+                           line.query * call_.bias.token + chunk.begin * call_.bias.width;
+    Sum* scores = chunk.scores + l;
+    if (call_.bias_is_bool) {
+      const bool* attends = static_cast<const bool*>(call_.bias.data) + offset;
+      for (int64_t j = 0; j < chunk.count; ++j) {
+        if (!attends[j * call_.bias.width])
+          scores[j * chunk.key_step] = static_cast<Sum>(kMinusInfinity);
+      }
+      return;
+    }
+    visit_elements(call_.bias.data, call_.bias_element, offset, [&](const auto* data) {
+      kernels_.widen_rows(data, call_.bias_element, 0, call_.bias.width, 1, 0, chunk.count,
+                          chunk.count, row_.get());
+    });
+    for (int64_t j = 0; j < chunk.count; ++j) scores[j * chunk.key_step] += row_.get()[j];
+  }
+
+  void hide_outside(const Chunk<Sum>& chunk) {
+    Sum first[kMostLanes] = {}, last[kMostLanes] = {};
+    bool all_seen = chunk.lines == plan_.lanes;
+    for (int64_t l = 0; l < chunk.lines; ++l) {
+      const Line& line = lines_[chunk.first_line + l];
+      const int64_t from = std::clamp<int64_t>(line.begin - chunk.begin, 0, chunk.count),
+                    to = std::clamp<int64_t>(line.end - chunk.begin, 0, chunk.count);
+      first[l] = static_cast<Sum>(from);
+      last[l] = static_cast<Sum>(to);
+      all_seen = all_seen && from == 0 && to == chunk.count;
+    }
+    if (!all_seen) kernels_.hide_outside(chunk.scores, chunk.count, first, last);
+  }
+
+  void hide_documents(const Chunk<Sum>& chunk, int64_t l) {
+    const int64_t* documents = call_.documents + batch_ * call_.keys;
+    const int64_t own = documents[lines_[chunk.first_line + l].query];
+    for (int64_t j = 0; j < chunk.count; ++j) {
+      if (documents[chunk.begin + j] != own)
+        chunk.scores[j * chunk.key_step + l] = static_cast<Sum>(kMinusInfinity);
+    }
+  }
+
+  const RowsCall& call_;
+  const AttentionKernels<Sum>& kernels_;
+  Plan plan_;
+  int64_t batch_, key_offset_, query_size_, score_size_;
+  hwy::AlignedFreeUniquePtr<Sum[]> queries_, scores_, row_, keys_;
+  std::vector<OnlineSoftmax<Sum>> softmax_;
+  const Line* lines_ = nullptr;
+  int64_t count_ = 0;
+};
+
+}  // namespace headscope::cpu

@@ -1,0 +1,89 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "csrc/measure/cpu/attention_rows.h"
+#include "csrc/measure/cpu/attention_simd.h"
+#include "csrc/measure/cpu/gram_simd.h"
+#include "tests/support/simd_targets.h"
+
+// The kernels on raw memory, where an operator would not show what is asked of them.
+namespace headscope::cpu {
+namespace {
+
+class CpuKernels : public ::testing::TestWithParam<int64_t> {
+ protected:
+  testing::WithSimdTarget target_{GetParam()};
+};
+
+/// exp(x) by the vectors of a softmax whose column has a score of 0 and then one of x.
+template <typename Sum>
+double exp_in_softmax(double x) {
+  const AttentionKernels<Sum>& kernels = attention_kernels<Sum>();
+  OnlineSoftmax<Sum> softmax;
+  softmax.reset();
+  std::vector<Sum> scores(static_cast<size_t>(kernels.lanes), Sum{0});
+  kernels.absorb(softmax, scores.data(), 1);
+  softmax.total[0] = 0;  // leaves the maximum, so that exp(x) is not lost beside the 1
+  scores.assign(scores.size(), static_cast<Sum>(x));
+  kernels.absorb(softmax, scores.data(), 1);
+  return softmax.total[0];
+}
+
+TEST_P(CpuKernels, ExponentialsAreWithinTheirStatedError) {
+  for (double x = 0; x > -86.5; x -= 0.0137) {
+    const double f32 = static_cast<double>(static_cast<float>(x));
+    EXPECT_LE(std::abs(exp_in_softmax<float>(x) / std::exp(f32) - 1), 1.5e-7) << x;
+    EXPECT_LE(std::abs(exp_in_softmax<double>(x) / std::exp(x) - 1), 4.5e-16) << x;
+  }
+  EXPECT_EQ(exp_in_softmax<float>(0), 1.0);
+  EXPECT_EQ(exp_in_softmax<float>(-200), 0.0);
+  EXPECT_EQ(exp_in_softmax<float>(-std::numeric_limits<double>::infinity()), 0.0);
+}
+
+TEST_P(CpuKernels, CapsAreTanhAndKeepNan) {
+  const AttentionKernels<float>& kernels = attention_kernels<float>();
+  for (double x = -400; x <= 400; x += x > -1 && x < 1 ? 0.01 : 0.7) {
+    std::vector<float> scores(static_cast<size_t>(kernels.lanes), static_cast<float>(x));
+    kernels.cap_scores(scores.data(), kernels.lanes, 30.0f);
+    const double want = 30 * std::tanh(static_cast<double>(static_cast<float>(x)) / 30);
+    // 4 units of tanh, and one each of the division and the product.
+    EXPECT_LE(std::abs(scores[0] - want), 6 * 0x1p-23 * std::abs(want) + 1e-37) << x;
+  }
+  std::vector<float> scores(static_cast<size_t>(kernels.lanes),
+                            std::numeric_limits<float>::quiet_NaN());
+  kernels.cap_scores(scores.data(), kernels.lanes, 30.0f);
+  EXPECT_TRUE(std::isnan(scores[0]));
+}
+
+TEST_P(CpuKernels, ScratchIsSmallAndDoesNotGrowWithTheTokens) {
+  for (const int64_t width : {1, 13, 64, 128, 256}) {
+    for (const int64_t bytes : {4, 8})
+      EXPECT_LE(gram_workspace_bytes(width, bytes), 64 << 10) << width;
+    for (const Element element : {Element::kF32, Element::kBF16}) {
+      for (const int64_t value_width : {int64_t{0}, width}) {
+        RowsCall call;
+        call.element = element;
+        call.heads = 16;
+        call.key_heads = 2;
+        call.width = width;
+        call.sampled = 16;
+        call.keys = 1024;
+        const int64_t bytes = rows_scratch_bytes<float>(call, value_width);
+        EXPECT_LE(bytes, 64 << 10) << width << ", " << value_width;
+        for (const int64_t keys : {4096, 65536}) {
+          call.keys = keys;
+          EXPECT_EQ(rows_scratch_bytes<float>(call, value_width), bytes);
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, CpuKernels, ::testing::ValuesIn(testing::simd_targets()),
+                         [](const auto& info) { return testing::target_name(info.param); });
+
+}  // namespace
+}  // namespace headscope::cpu
