@@ -56,9 +56,9 @@ struct GramTile : GramLayout<kWidth_> {
   static constexpr int kParts = kParts_;
   static constexpr int kTokens = sizeof(Element) == 4 && kWidth_ > 128 ? 16 : 32;
   static constexpr int kStages = 3;
-  // Blocks that fit on a multiprocessor beside each other: 16 warps, 12 of the three-part tiles.
-  // Left to itself ptxas aims higher and spills.
-  static constexpr int kLeastWarps = kParts == 3 ? 12 : 16;
+  // Warps that fit on a multiprocessor beside each other; left to itself ptxas aims higher and
+  // spills.
+  static constexpr int kLeastWarps = kParts == 3 || (kParts == 2 && kWidth_ == 128) ? 12 : 16;
   static constexpr int kLeastBlocks = kWidth_ / 16 < kLeastWarps ? kLeastWarps / (kWidth_ / 16) : 1;
   // Tokens that are summed in registers before they are added to the block's partial sums.
   static constexpr int kFlushTiles = 1024 / kTokens;

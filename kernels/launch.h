@@ -36,6 +36,9 @@ struct GramProblem {
   int batch = 0, heads = 0, tokens = 0;
 };
 
+/// Tokens that a block sums at least. More: fewer blocks, a smaller workspace.
+inline constexpr int kGramTokensPerBlock = 256;
+
 /// Bytes of workspace that launch_gram() needs for the same arguments; 0 for a width that it does
 /// not take. About 0.6 D^2 floats for each of some 1056 * 64 / D blocks, or for each head when
 /// there are more: below 45 MB, and below one set of grams for large models.

@@ -13,10 +13,10 @@ struct ThreadOrder {
   std::uint64_t seed;
 };
 
-/// Every kernel test runs in each of these. Race-checked builds need one: ThreadSanitizer sees a
-/// race whatever order the threads came in.
+/// Every kernel test runs in each of these. Sanitised builds need one: ThreadSanitizer sees a race
+/// and AddressSanitizer an overrun whatever order the threads came in.
 inline std::vector<ThreadOrder> thread_orders() {
-#ifdef HEADSCOPE_EMULATION_TSAN
+#if defined(HEADSCOPE_EMULATION_TSAN) || defined(__SANITIZE_ADDRESS__)
   return {{"random 1", Order::kRandom, 1}};
 #else
   return {{"forward", Order::kForward, 0},
@@ -31,6 +31,11 @@ inline constexpr bool kIsRaceChecked = true;
 #else
 inline constexpr bool kIsRaceChecked = false;
 #endif
+
+/// Why a test skips under ThreadSanitizer.
+inline constexpr const char* kTooManyFibers =
+    "a fiber costs ThreadSanitizer a millisecond; smaller shapes of the same kernels are "
+    "race-checked";
 
 /// Runs launches in an order for as long as it lives.
 class OrderScope {

@@ -39,6 +39,7 @@ INSTANTIATE_TEST_SUITE_P(Hostile, GramParity, ::testing::ValuesIn(hostile_grams(
                          [](const auto& info) { return name_of(info.param); });
 
 TEST(Gram, IsExactOnSmallIntegers) {
+  if (kIsRaceChecked) GTEST_SKIP() << kTooManyFibers;
   for (const ElementType type :
        {ElementType::kBFloat16, ElementType::kFloat16, ElementType::kFloat32}) {
     for (const bool is_shifted : {false, true}) {
@@ -53,6 +54,7 @@ TEST(Gram, IsExactOnSmallIntegers) {
 }
 
 TEST(Gram, AddsToWhatIsThere) {
+  if (kIsRaceChecked) GTEST_SKIP() << kTooManyFibers;
   GramCase c{.batch = 1, .heads = 2, .tokens = 40, .width = 16};
   c.values = GramValues::kIntegers;
   GramLayer layer(c, /*seed=*/3);
@@ -62,6 +64,7 @@ TEST(Gram, AddsToWhatIsThere) {
 }
 
 TEST(Gram, WritesBothTrianglesAlike) {
+  if (kIsRaceChecked) GTEST_SKIP() << kTooManyFibers;
   GramCase c{.batch = 1, .heads = 1, .tokens = 100, .width = 45, .has_shift = true};
   GramLayer layer(c, /*seed=*/5);
   ASSERT_EQ(run_gram({&layer}), 0);
@@ -74,21 +77,30 @@ TEST(Gram, WritesBothTrianglesAlike) {
 }
 
 // A mean of 100 standard deviations: sum z z^T is 10^4 times what is left when the shift is taken
-// off it afterwards, and seven digits would leave three.
+// off it afterwards, and seven digits would leave three. 16-bit z takes few values here, so that
+// the rest of a split of z - c does not average out: 2^-17 of each factor unless the shift is
+// rounded.
 TEST(Gram, AShiftNearALargeMeanKeepsTheSpectrum) {
+  if (kIsRaceChecked) GTEST_SKIP() << kTooManyFibers;
   for (const ElementType type :
        {ElementType::kBFloat16, ElementType::kFloat16, ElementType::kFloat32}) {
-    GramCase c{.batch = 1, .heads = 1, .tokens = 300, .width = 20, .type = type};
-    c.has_shift = true;
-    c.values = GramValues::kLargeMean;
-    GramLayer layer(c, /*seed=*/11);
-    ASSERT_EQ(run_gram({&layer}), 0);
-    layer.expect_matches_reference("large mean");
-    EXPECT_LT(layer.worst_relative_error_of_diagonal(), 1e-6);
+    for (const bool rounds_shift : {false, true}) {
+      GramCase c{.batch = 1, .heads = 1, .tokens = 300, .width = 20, .type = type};
+      c.has_shift = true;
+      c.values = GramValues::kLargeMean;
+      c.rounds_shift = rounds_shift;
+      GramLayer layer(c, /*seed=*/11);
+      ASSERT_EQ(run_gram({&layer}), 0);
+      layer.expect_matches_reference("large mean");
+      const bool is_split_exactly = rounds_shift || type == ElementType::kFloat32;
+      EXPECT_LT(layer.worst_relative_error_of_diagonal(), is_split_exactly ? 5e-7 : 8e-6)
+          << name_of(c) << rounds_shift;
+    }
   }
 }
 
 TEST(Gram, GroupsLayersOfDifferentExtents) {
+  if (kIsRaceChecked) GTEST_SKIP() << kTooManyFibers;
   std::vector<std::unique_ptr<GramLayer>> layers;
   std::vector<GramLayer*> pointers;
   for (int i = 0; i < 35; ++i) {  // more than one launch takes
@@ -105,6 +117,7 @@ TEST(Gram, GroupsLayersOfDifferentExtents) {
 }
 
 TEST(Gram, SplitsALongBatchOverBlocks) {
+  if (kIsRaceChecked) GTEST_SKIP() << kTooManyFibers;
   GramCase c{.batch = 3, .heads = 1, .tokens = 517, .width = 16};
   c.has_keep = true;
   GramLayer layer(c, /*seed=*/2);
@@ -122,6 +135,7 @@ TEST(Gram, EmptiesItsRegistersInLongBlocks) {
 }
 
 TEST(Gram, PaddingIsNotRead) {
+  if (kIsRaceChecked) GTEST_SKIP() << kTooManyFibers;
   GramCase c{.batch = 2, .heads = 2, .tokens = 70, .width = 32};
   c.has_keep = true;
   for (const bool is_shifted : {false, true}) {
@@ -134,6 +148,7 @@ TEST(Gram, PaddingIsNotRead) {
 }
 
 TEST(Gram, NanStaysInItsHead) {
+  if (kIsRaceChecked) GTEST_SKIP() << kTooManyFibers;
   GramCase c{.batch = 1, .heads = 2, .tokens = 20, .width = 16};
   GramLayer layer(c, /*seed=*/4);
   layer.poison(/*b=*/0, /*h=*/1, /*t=*/3, /*i=*/2);

@@ -26,6 +26,7 @@ struct GramCase {
   GramLayoutOfZ layout = GramLayoutOfZ::kContiguous;
   bool has_keep = false, has_shift = false;
   GramValues values = GramValues::kNormal;
+  bool rounds_shift = false;  // to bf16: z - shift then has few bits
 };
 
 inline std::string name_of(const GramCase& c) {
@@ -47,10 +48,10 @@ inline std::vector<GramCase> hostile_grams() {
   for (const ElementType type :
        {ElementType::kBFloat16, ElementType::kFloat16, ElementType::kFloat32}) {
     for (const bool is_shifted : {false, true}) {
-      cases.push_back({1, 1, 1, 1, type, Layout::kContiguous, false, is_shifted});
       cases.push_back({1, 1, 211, 32, type, Layout::kTransposedView, true, is_shifted});
-      cases.push_back({2, 1, 65, 17, type, Layout::kPaddedSlice, true, is_shifted});
       if (kIsRaceChecked) continue;
+      cases.push_back({1, 1, 1, 1, type, Layout::kContiguous, false, is_shifted});
+      cases.push_back({2, 1, 65, 17, type, Layout::kPaddedSlice, true, is_shifted});
       cases.push_back({1, 2, 161, 16, type, Layout::kTransposedView, false, is_shifted});
       cases.push_back({2, 3, 31, 7, type, Layout::kTransposedView, true, is_shifted});
       cases.push_back({3, 2, 33, 24, type, Layout::kExpandedBatch, true, is_shifted});
@@ -59,7 +60,10 @@ inline std::vector<GramCase> hostile_grams() {
       cases.push_back({1, 1, 130, 128, type, Layout::kTransposedView, true, is_shifted});
     }
   }
-  if (kIsRaceChecked) return cases;
+  if (kIsRaceChecked) {
+    cases.push_back({2, 1, 65, 17, ElementType::kFloat32, Layout::kPaddedSlice, true, true});
+    return cases;
+  }
   cases.push_back({1, 1, 97, 256, ElementType::kBFloat16, Layout::kContiguous, true, false});
   cases.push_back({1, 1, 33, 255, ElementType::kBFloat16, Layout::kContiguous, true, true});
   cases.push_back({1, 1, 65, 192, ElementType::kFloat32, Layout::kTransposedView, true, true});
@@ -78,7 +82,10 @@ class GramLayer {
       (*keep_)[3 * static_cast<std::size_t>(n)] =
           c.values == GramValues::kIntegers || random_() % 4 != 0;
     shift_ = std::make_unique<Buffer<float>>(static_cast<std::size_t>(c.heads * c.width));
-    for (float& value : *shift_) value = static_cast<float>(draw_shift());
+    for (float& value : *shift_) {
+      value = static_cast<float>(draw_shift());
+      if (c.rounds_shift) value = __bfloat162float(__float2bfloat16(value));
+    }
     for_each_element([&](int b, int h, int t, int i) {
       if (c.layout != GramLayoutOfZ::kExpandedBatch || b == 0) write(b, h, t, i, draw(h, i));
     });
