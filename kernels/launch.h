@@ -88,7 +88,7 @@ struct EigenvalueOutputs {
 /// n 0..256. A matrix with NaN or Inf in its lower triangle gives NaN throughout and leaves the
 /// others alone. Scaled by a power of two: entries of 1e-38 and of 3e38 are equally accurate.
 /// Bit-reproducible. Cost: one launch for every 32 groups, a block a matrix; about 4/3 n^3 + 250
-/// n^2 FLOP in shared memory (10, 35, 137 KB a block at n = 64, 128, 256), each triangle read once.
+/// n^2 FLOP in shared memory (9, 34, 132 KB a block at n = 64, 128, 256), each triangle read once.
 /// kInvalidValue: n, a count or a row stride out of range, or 2^31 matrices.
 Status launch_symmetric_eigenvalues(const EigenvalueGroup* groups, int group_count, int n,
                                     const EigenvalueOutputs& out, Stream stream);

@@ -78,7 +78,9 @@ const Spectrum kSpectra[] = {
     {"flat", [](int n) { return diagonal_matrix(n, [](int) { return 3.0; }); }},
     {"nearly flat", [](int n) { return gram_matrix(n, 64 * n, one, 6); }},
     {"zero", [](int n) { return diagonal_matrix(n, [](int) { return 0.0; }); }},
-    {"diagonal", [](int n) { return diagonal_matrix(n, [](int i) { return (i * 7) % 5 - 2.0; }); }},
+    // Its points of multisection are eigenvalues: pivots become zero.
+    {"diagonal",
+     [](int n) { return diagonal_matrix(n, [](int i) { return (i * 7) % 16 - 8.0; }); }},
     {"indefinite",
      [](int n) {
        Matrix a = gram_matrix(n, 2, one, 7);
