@@ -26,7 +26,7 @@ usage() {
 ./run.sh demo [ARGS]           train the demo with the monitor attached; --help lists ARGS
 ./run.sh test [--long] [--label LABEL]...
                                build and run the tests; labels: unit parity emulated exporter plugin e2e
-                               consumer lint
+                               consumer lint, and with --long gpu
 ./run.sh bench [ARGS]          build and run the benchmarks
 
 Each does all the set-up it needs and is quick when nothing has changed.
@@ -138,29 +138,32 @@ need_torch() {
     [ -f "$TORCH_DIR/lib/libtorch_cpu.so" ] || die "HEADSCOPE_TORCH_DIR '$TORCH_DIR' has no lib/libtorch_cpu.so" \
       "give the folder of the torch package, e.g. .../site-packages/torch"
   else
-    TORCH_DIR=$(torch_of "${PYTHON:-python3}") || TORCH_DIR=$(torch_of "$ROOT/.venv/bin/python") || install_torch
+    TORCH_DIR=$(torch_of "${PYTHON:-python3}") || TORCH_DIR=$(torch_of "$ROOT/.venv/bin/python") ||
+      if [ "${HEADSCOPE_CUDA:-0}" = 1 ]; then install_torch "$ROOT/.venv" "$TORCH_CUDA" 9; else
+        install_torch "$ROOT/.venv" "$TORCH_CPU" 3
+      fi
   fi
   say "torch: $TORCH_DIR"
   mkdir -p "$BUILD"
   printf '%s\n%s\n' "$wanted" "$TORCH_DIR" >"$stamp"
 }
 
+# install_torch VENV VERSION GB: into a virtual environment of its own; sets TORCH_DIR.
 install_torch() {
-  local version=$TORCH_CPU space_gb=3 free_kb
-  if [ "${HEADSCOPE_CUDA:-0}" = 1 ]; then version=$TORCH_CUDA space_gb=9; fi
+  local venv=$1 version=$2 space_gb=$3 free_kb
   free_kb=$(df -Pk "$ROOT" | awk 'NR == 2 { print $4 }')
   [ "$free_kb" -ge $((space_gb * 1024 * 1024)) ] ||
     die "torch $version needs about $space_gb GB and $ROOT has $((free_kb / 1024)) MB left" "free some space"
-  say "installing torch $version into .venv (once; some minutes)"
-  "${PYTHON:-python3}" -m venv "$ROOT/.venv" >&2 ||
+  say "installing torch $version into ${venv#"$ROOT"/} (once; some minutes)"
+  "${PYTHON:-python3}" -m venv "$venv" >&2 ||
     die "no virtual environment could be made" "sudo apt-get install python3-venv"
   local quiet=(-q)
   [ ! -t 2 ] || quiet=()
-  "$ROOT/.venv/bin/python" -m pip install "${quiet[@]}" --disable-pip-version-check "torch==$version" >&2 ||
+  "$venv/bin/python" -m pip install "${quiet[@]}" --disable-pip-version-check "torch==$version" >&2 ||
     die "pip could not install torch==$version (its message is above)" \
       "is the network there? behind a proxy or mirror set PIP_INDEX_URL; or point HEADSCOPE_TORCH_DIR at a torch"
-  TORCH_DIR=$(torch_of "$ROOT/.venv/bin/python") || die "torch $version was installed but cannot be imported" \
-    "$("$ROOT/.venv/bin/python" -c 'import torch' 2>&1 | tail -n 1)"
+  TORCH_DIR=$(torch_of "$venv/bin/python") || die "torch $version was installed but cannot be imported" \
+    "$("$venv/bin/python" -c 'import torch' 2>&1 | tail -n 1)"
 }
 
 # ---------------------------------------------------------------- build
@@ -233,7 +236,7 @@ command_test() {
     case $1 in
       --long) export HEADSCOPE_LONG=1 ;;
       --label)
-        [ $# -gt 1 ] || die "--label needs a value" "unit, parity, emulated, exporter, plugin, e2e, consumer or lint"
+        [ $# -gt 1 ] || die "--label needs a value" "unit, parity, emulated, exporter, plugin, e2e, consumer, lint or gpu"
         labels+=("$2")
         shift
         ;;
@@ -254,6 +257,7 @@ command_test() {
   if [ -n "${HEADSCOPE_LONG:-}" ]; then
     sanitised dev asan unit exporter plugin
     sanitised tsan tsan exporter plugin
+    cuda_build
   else
     sanitised dev asan unit exporter
   fi
@@ -274,6 +278,24 @@ sanitised() {
   summary+=(--seconds "$name build=$((SECONDS - lap))")
   run_ctest "$BUILD/$preset" "${checked[@]}" || failed=1
   summary+=("$name=$BUILD/$preset")
+}
+
+# With nvcc and a CUDA build of torch, on whatever machine this is: everything compiles, and without a GPU the
+# library loads, measures on the CPU, and what needs a device skips. Part of command_test --long.
+cuda_build() {
+  [[ ${#labels[@]} -eq 0 || " ${labels[*]} " == *" gpu "* ]] || return 0
+  if ! command -v nvcc /usr/local/cuda/bin/nvcc >/dev/null; then
+    [ -z "${CI:-}" ] || die "nvcc is missing: the CUDA build cannot be tested"
+    say "nvcc is missing; the CUDA build is skipped"
+    return 0
+  fi
+  local HEADSCOPE_CUDA=1 TORCH_DIR lap=$SECONDS folder=$BUILD/cuda venv=$BUILD/cuda-venv
+  TORCH_DIR=$(torch_of "$venv/bin/python") || install_torch "$venv" "$TORCH_CUDA" 9
+  configure cuda "$folder"
+  build_targets "$folder" headscope headscope_tests_gpu headscope_gpu_bench headscope_tests_parity
+  summary+=(--seconds "cuda build=$((SECONDS - lap))")
+  run_ctest "$folder" gpu parity || failed=1
+  summary+=("cuda=$folder")
 }
 
 # run_ctest FOLDER [LABEL...]: results go to FOLDER/tests/results, where summary.py reads them.

@@ -12,7 +12,7 @@ namespace headscope {
 namespace {
 
 // Tokens that choose the shift: enough to bring it within a tenth of a standard deviation of the
-// mean.
+// mean. Rounded to z's own type, so that tensor cores take z - shift without loss in two parts.
 constexpr int64_t kShiftTokens = 128;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -27,9 +27,9 @@ at::Tensor choose_shift(const at::Tensor& z, const std::optional<at::Tensor>& ke
     const at::Tensor kept =
         keep->narrow(0, 0, rows).narrow(1, 0, tokens).view({rows, 1, tokens, 1});
     sample = at::where(kept, sample, at::zeros({}, sample.options()));
-    return sample.sum({0, 2}) / kept.sum().clamp_min(1);
+    return (sample.sum({0, 2}) / kept.sum().clamp_min(1)).to(z.scalar_type()).to(type);
   }
-  return sample.mean(at::IntArrayRef({0, 2}));
+  return sample.mean(at::IntArrayRef({0, 2})).to(z.scalar_type()).to(type);
 }
 
 }  // namespace

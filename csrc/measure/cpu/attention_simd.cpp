@@ -111,26 +111,57 @@ HWY_INLINE hn::VFromD<D> dot_key(D d, const Sum* HWY_RESTRICT key, const Sum* HW
   return hn::Add(even, odd);
 }
 
+// A query of D = 64 in vectors of 8: what fits into registers beside the sums.
+constexpr int64_t kHeldVectors = 8;
+
+/// The same for a query that stays in registers; equal bits.
+template <class D, typename Sum>
+HWY_INLINE hn::VFromD<D> dot_held(D d, const Sum* HWY_RESTRICT key,
+                                  const hn::VFromD<D> (&query)[kHeldVectors]) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto even = hn::MulAdd(query[0], hn::LoadU(d, key), hn::Zero(d)),
+       odd = hn::MulAdd(query[1], hn::LoadU(d, key + lanes), hn::Zero(d));
+  for (int64_t v = 2; v < kHeldVectors; v += 2) {
+    even = hn::MulAdd(query[v], hn::LoadU(d, key + v * lanes), even);
+    odd = hn::MulAdd(query[v + 1], hn::LoadU(d, key + (v + 1) * lanes), odd);
+  }
+  return hn::Add(even, odd);
+}
+
+template <class D, typename Sum, class Dot>
+HWY_INLINE void score_line_with(D d, const Sum* keys, int64_t token_stride, int64_t count,
+                                int64_t after, int64_t width, Sum scale, Sum* scores,
+                                const Dot& dot) {
+  constexpr int64_t kKeys = 8;
+  int64_t j = 0;
+  for (; j + kKeys <= count; j += kKeys) {
+    const Sum* tile = keys + j * token_stride;
+    const int64_t ahead = std::min(kKeys, count + after - j - kRowsAhead);
+    for (int64_t key = 0; key < ahead; ++key)
+      prefetch_row(tile, token_stride, kRowsAhead + key, width);
+    hn::VFromD<D> dots[kKeys];
+    for (int64_t key = 0; key < kKeys; ++key) dots[key] = dot(tile + key * token_stride);
+    sum_lanes_of_8(d, dots, scale, scores + j);
+  }
+  for (; j < count; ++j)
+    scores[j] = hn::GetLane(hn::SumOfLanes(d, dot(keys + j * token_stride))) * scale;
+}
+
 template <typename Sum>
 void score_line(const Sum* keys, int64_t token_stride, int64_t count, int64_t after,
                 const Sum* query, int64_t width, Sum scale, Sum* scores) {
   // 8 lanes at most: the keys are what it waits for, and 8 sums are turned into a vector cheaply.
   const hn::CappedTag<Sum, 8> d;
-  constexpr int64_t kKeys = 8;
-  int64_t j = 0;
-  for (; j + kKeys <= count; j += kKeys) {
-    const Sum* tile = keys + j * token_stride;
-    for (int64_t key = j + kRowsAhead; key < j + kRowsAhead + kKeys && key < count + after; ++key)
-      prefetch_row(keys, token_stride, key, width);
-    hn::VFromD<decltype(d)> dots[kKeys];
-    for (int64_t key = 0; key < kKeys; ++key)
-      dots[key] = dot_key(d, tile + key * token_stride, query, width);
-    sum_lanes_of_8(d, dots, scale, scores + j);
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  if (width == kHeldVectors * lanes) {
+    hn::VFromD<decltype(d)> held[kHeldVectors];
+    for (int64_t v = 0; v < kHeldVectors; ++v) held[v] = hn::Load(d, query + v * lanes);
+    score_line_with(d, keys, token_stride, count, after, width, scale, scores,
+                    [&](const Sum* key) HWY_ATTR { return dot_held(d, key, held); });
+    return;
   }
-  for (; j < count; ++j) {
-    const auto dot = dot_key(d, keys + j * token_stride, query, width);
-    scores[j] = hn::GetLane(hn::SumOfLanes(d, dot)) * scale;
-  }
+  score_line_with(d, keys, token_stride, count, after, width, scale, scores,
+                  [&](const Sum* key) HWY_ATTR { return dot_key(d, key, query, width); });
 }
 
 template <typename Sum>
