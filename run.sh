@@ -9,7 +9,7 @@ TORCH_CUDA=2.14.1  # the same with HEADSCOPE_CUDA=1
 TORCH_LEAST=2.8
 
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config python3 python3-venv prometheus-cpp-dev libcivetweb-dev
-  libcli11-dev nlohmann-json3-dev libsqlite3-dev libgtest-dev libgmock-dev)
+  libcli11-dev libssl-dev nlohmann-json3-dev libsqlite3-dev libgtest-dev libgmock-dev)
 TEST_PACKAGES=(clang-format-14 curl git sqlite3)
 
 say() { printf '[run.sh] %s\n' "$*" >&2; }

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <civetweb.h>
+#include <dlfcn.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -52,6 +53,14 @@ void check_address(const std::string& address, int port) {
   const int error = errno;
   close(fd);
   if (!free) fail(error, where);
+}
+
+/// civetweb opens libssl.so when HTTPS is first asked for. Where OpenSSL 3 lacks a name that it
+/// looks for, a library of ours answers to that file name (openssl3.cpp); where ours cannot be
+/// opened, civetweb says what it misses.
+void open_libssl() {
+  static const void* const kLibrary = dlopen("libheadscope_openssl3.so", RTLD_NOW | RTLD_LOCAL);
+  static_cast<void>(kLibrary);
 }
 
 /// Puts the host's disposition of SIGPIPE back after each civetweb thread that has set it to
@@ -231,6 +240,7 @@ HttpServer::HttpServer(const Options& options, HttpHandler handler)
     static const unsigned kLibrary = mg_init_library(MG_FEATURES_DEFAULT);  // for the process
     static_cast<void>(kLibrary);
     check_address(options.address, options.port);
+    if (tls) open_libssl();
     const SignalsBlocked blocked;
     impl_->context = mg_start(&callbacks, impl_.get(), settings);
     const std::string error = impl_->started();

@@ -1,5 +1,6 @@
 """From a training run to a webhook, with real Prometheus and Alertmanager on the shipped rules and routes."""
 
+import json
 import sys
 import unittest
 
@@ -44,6 +45,21 @@ class Alerts(unittest.TestCase):
         rules = [rule for group in groups for rule in group["rules"]]
         self.assertGreater(len(rules), 20)
         self.assertEqual([rule["name"] for rule in rules if rule["health"] != "ok"], [])
+
+    def test_3_every_query_of_the_dashboards_has_data(self):
+        pages = sorted((monitoring.ROOT / "docker" / "grafana" / "dashboards").glob("*.json"))
+        self.assertEqual(len(pages), 4)
+        # A probe with ablation comes when a circuit has formed; induction has not by then.
+        queries = [expression.replace("$run", ".*").replace("$pattern", "previous-token").replace("$layer", "0")
+                   .replace("$head", "0").replace("$__rate_interval", "30s").replace("$__interval", "10m")
+                   for page in map(json.loads, (file.read_text() for file in pages))
+                   for expression in [*(target["expr"] for panel in page["panels"] for target in panel["targets"]),
+                                      *(annotation["expr"] for annotation in page["annotations"]["list"]
+                                        if annotation["name"] in ("emerging", "formed"))]]
+        self.assertGreater(len(queries), 50)
+        self.stack.wait_for("an ablation", lambda: self.stack.query('headscope_ablation_effect_nats{pattern="previous-token"}'))
+        for query in queries:
+            self.stack.wait_for(query, lambda: self.stack.query(query), timeout=60)
 
     def test_9_a_killed_run_is_a_page(self):
         self.run.kill()
