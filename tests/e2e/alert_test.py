@@ -16,10 +16,10 @@ class Alerts(unittest.TestCase):
     def setUpClass(cls):
         need(monitoring.have_servers(), "prometheus and alertmanager are not installed")
         # Too few tokens for induction: its alert is due at once. The run outlasts the test.
-        cls.run = demo.Demo("--steps", 100000, "--deadline-tokens", 50000, "--checkpoint-every", 0)
-        cls.addClassCleanup(cls.run.close)
-        cls.run.wait_for_step(1)
-        cls.stack = monitoring.Stack((cls.run.run_dir / "endpoint").read_text().strip().removeprefix("http://"))
+        cls.training = demo.Demo("--steps", 100000, "--deadline-tokens", 50000, "--checkpoint-every", 0)
+        cls.addClassCleanup(cls.training.close)
+        cls.training.wait_for_step(1)
+        cls.stack = monitoring.Stack((cls.training.run_dir / "endpoint").read_text().strip().removeprefix("http://"))
         cls.addClassCleanup(cls.stack.close)
 
     def received(self, alert, path):
@@ -36,7 +36,7 @@ class Alerts(unittest.TestCase):
         # Previous-token heads and the like form within a hundred steps.
         formed = self.received("HeadscopeCircuitFormed", "/note")
         self.assertNotEqual(formed["labels"]["pattern"], "induction")
-        self.assertIsNone(self.run.process.poll(), "training has ended before its alerts arrived")
+        self.assertIsNone(self.training.process.poll(), "training has ended before its alerts arrived")
         paged = [alert["labels"]["alertname"] for path, alert in self.stack.webhook.received if path == "/page"]
         self.assertEqual(paged, [])
 
@@ -62,7 +62,7 @@ class Alerts(unittest.TestCase):
             self.stack.wait_for(query, lambda: self.stack.query(query), timeout=60)
 
     def test_9_a_killed_run_is_a_page(self):
-        self.run.kill()
+        self.training.kill()
         self.received("HeadscopeScrapeDown", "/page")
 
 

@@ -1,6 +1,7 @@
 """The entry scripts of the images with the real demo: served, healthy, pushed at the end, and a .prom file meanwhile."""
 
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -40,15 +41,15 @@ class Entry(unittest.TestCase):
         self.fail(f"never came; the run ended with {process.poll()}")
 
     def test_healthy_while_it_trains_and_a_file_for_node_exporter(self):
-        textfile = os.path.join(self.runs, "headscope.prom")
-        process = self.start("--steps", "100000", "--textfile", textfile)
+        textfile = pathlib.Path(self.runs) / "headscope.prom"
+        process = self.start("--steps", "100000", "--textfile", str(textfile))
         healthy = lambda: subprocess.run([monitoring.ROOT / "docker/healthy.sh"], env=self.environment,
                                          capture_output=True).returncode == 0
         self.until(healthy, process)
-        self.until(lambda: os.path.exists(textfile) and "headscope_heads{" in open(textfile).read(), process)
+        self.until(lambda: textfile.exists() and "headscope_heads{" in textfile.read_text(), process)
         process.terminate()
         self.assertEqual(process.wait(120), 0)
-        self.assertFalse(os.path.exists(textfile))
+        self.assertFalse(textfile.exists())
         self.assertFalse(healthy())
 
     def test_its_end_is_pushed(self):
