@@ -9,7 +9,7 @@ TORCH_CUDA=2.14.1  # the same with HEADSCOPE_CUDA=1
 TORCH_LEAST=2.8
 
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config python3 python3-venv prometheus-cpp-dev libcivetweb-dev
-  libcli11-dev nlohmann-json3-dev libsqlite3-dev libhwy-dev libgtest-dev libgmock-dev)
+  libcli11-dev libssl-dev nlohmann-json3-dev libsqlite3-dev libhwy-dev libgtest-dev libgmock-dev)
 TEST_PACKAGES=(clang-format-14 curl git sqlite3)
 
 say() { printf '[run.sh] %s\n' "$*" >&2; }
@@ -93,20 +93,55 @@ need_compiler() {
       "${PYTHON:-python3} -m pip install --user 'cmake>=3.25' gives one; put it on PATH"
 }
 
-# promtool alone is taken from the Debian package: installing that would start a Prometheus server.
-need_promtool() {
-  export PATH=$BUILD/tools/usr/bin:$PATH
-  command -v promtool >/dev/null && return
-  say "fetching promtool"
-  local folder=$BUILD/tools
-  mkdir -p "$folder"
-  if (cd "$folder" && { apt-get download -qq prometheus || { [ "$(id -u)" = 0 ] && apt-get update -qq &&
-    apt-get download -qq prometheus; }; } && dpkg-deb -x prometheus_*.deb unpacked) >"$BUILD/apt.log" 2>&1; then
-    install -D "$folder/unpacked/usr/bin/promtool" "$folder/usr/bin/promtool"
-    rm -rf "$folder"/prometheus_*.deb "$folder/unpacked"
+# Programs alone are taken from Debian's packages: installing those would start servers.
+need_monitoring_tools() {
+  local bin=$BUILD/tools/usr/bin
+  export PATH=$bin:$PATH
+  need_program prometheus promtool prometheus
+  need_program prometheus-alertmanager alertmanager
+  need_program prometheus-pushgateway pushgateway
+  # Debian's Alertmanager reads its templates from a folder of the package: the copy's are where it is started.
+  local packaged=/usr/share/prometheus/alertmanager here=/proc/self/cwd
+  if [ -f "$bin/alertmanager" ] && grep -q "$packaged" "$bin/alertmanager"; then
+    while [ ${#here} -lt ${#packaged} ]; do here+=/; done
+    LC_ALL=C sed -i "s#$packaged#$here#g" "$bin/alertmanager"
+  fi
+}
+
+# need_program PACKAGE PROGRAM...
+need_program() {
+  local package=$1 program folder=$BUILD/tools missing=0
+  shift
+  for program in "$@"; do command -v "$program" >/dev/null || missing=1; done
+  [ $missing = 1 ] || return 0
+  say "fetching $*"
+  mkdir -p "$folder/usr/bin"
+  rm -rf "$folder/unpacked"
+  if (cd "$folder" && { apt-get download -qq "$package" || { [ "$(id -u)" = 0 ] && apt-get update -qq &&
+    apt-get download -qq "$package"; }; } && dpkg-deb -x "$package"_*.deb unpacked) >"$BUILD/apt.log" 2>&1; then
+    for program in "$@"; do
+      install "$(ls "$folder/unpacked/usr/bin/$program" "$folder/unpacked/usr/bin/prometheus-$program" 2>/dev/null)" \
+        "$folder/usr/bin/$program"
+    done
+    cp "$folder"/unpacked/usr/share/prometheus/alertmanager/*.tmpl "$folder/usr/bin/" 2>/dev/null || true
+    rm -rf "$folder/$package"_*.deb "$folder/unpacked"
   else
-    [ -z "${CI:-}" ] || die "promtool could not be fetched" "$(tail -n 2 "$BUILD/apt.log")"
-    say "promtool could not be fetched; the tests that need it will be skipped"
+    [ -z "${CI:-}" ] || die "$* could not be fetched" "$(tail -n 2 "$BUILD/apt.log")"
+    say "$* could not be fetched; the tests that need it will be skipped"
+  fi
+}
+
+# What writes the dashboards and their plot, in an environment of its own.
+need_dashboard_tools() {
+  local folder=$BUILD/dashboard-tools requirements=$ROOT/docker/grafana/requirements.txt
+  cmp -s "$requirements" "$folder/installed.txt" && return
+  say "installing the dashboards' tools"
+  if "${PYTHON:-python3}" -m venv "$folder" >"$BUILD/pip.log" 2>&1 &&
+    "$folder/bin/python" -m pip install -q --disable-pip-version-check -r "$requirements" >>"$BUILD/pip.log" 2>&1; then
+    cp "$requirements" "$folder/installed.txt"
+  else
+    [ -z "${CI:-}" ] || die "the dashboards' tools could not be installed" "$(tail -n 2 "$BUILD/pip.log")"
+    say "the dashboards' tools could not be installed; the tests that need them will be skipped"
   fi
 }
 
@@ -211,7 +246,8 @@ prepare() {
 
 command_setup() {
   prepare "${TEST_PACKAGES[@]}"
-  need_promtool
+  need_monitoring_tools
+  need_dashboard_tools
   build_targets "$BUILD" all
   say "ready: ./run.sh demo"
 }
@@ -245,7 +281,8 @@ command_test() {
     shift
   done
   prepare "${TEST_PACKAGES[@]}"
-  need_promtool
+  need_monitoring_tools
+  need_dashboard_tools
   local summary=("$ROOT/tests/summary.py" --ledger "$ROOT/docs/ci.md" --seconds "set-up=$((SECONDS - started))")
   local lap=$SECONDS failed=0
   build_targets "$BUILD" all

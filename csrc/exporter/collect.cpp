@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "csrc/exporter/family_builder.h"
+#include "csrc/exporter/head_aggregates.h"
 #include "csrc/exporter/head_series.h"
 #include "csrc/exporter/metric_catalogue.h"
 #include "csrc/exporter/sanitise.h"
@@ -21,7 +22,6 @@ namespace {
 constexpr size_t kMaxUnknownErrorKinds = 32;
 constexpr size_t kMaxEventSeries = 512;
 constexpr size_t kMaxAblations = 64;
-constexpr size_t kMaxCircuits = 256;
 constexpr CircuitState kVerdicts[] = {CircuitState::kVerified, CircuitState::kNotCausal,
                                       CircuitState::kInconclusive};
 
@@ -62,6 +62,7 @@ void add_source(const Snapshot& snapshot, FamilyBuilder& builder) {
   if (fewest != snapshot.heads.end()) {
     builder.add("headscope_spectrum_samples", {source}, static_cast<double>(fewest->samples));
   }
+  add_head_aggregates(snapshot, builder);
 }
 
 void add_circuit(const CircuitReading& circuit, const std::string& pattern,
@@ -160,6 +161,16 @@ void add_ablations(const ExportState& state, FamilyBuilder& builder) {
   }
 }
 
+void add_deadlines(const DeadlineTokens& deadlines, FamilyBuilder& builder) {
+  std::map<std::string, double> shown;  // two names that become equal are one series
+  for (const auto& [pattern, tokens] : deadlines) {
+    if (shown.size() < kMaxCircuits) shown.emplace(sanitise_label(pattern), tokens);
+  }
+  for (const auto& [pattern, tokens] : shown) {
+    builder.add_measured("headscope_circuit_deadline_tokens", {pattern}, tokens);
+  }
+}
+
 void add_errors(const Health& health, FamilyBuilder& builder) {
   std::map<std::string, uint64_t> counts;
   for (const ErrorKind& kind : known_error_kinds()) counts[std::string(kind.name)] = 0;
@@ -217,6 +228,7 @@ std::vector<prometheus::MetricFamily> HealthMetrics::Collect() const {
   FamilyBuilder builder;
   builder.add("headscope_build_info", {HEADSCOPE_VERSION}, 1);
   builder.add_info("headscope_run_info", facts_);
+  add_deadlines(deadlines_, builder);
   add_errors(health_, builder);
   const auto add = [&](std::string_view name, uint64_t count) {
     builder.add(name, {}, static_cast<double>(count));
@@ -260,6 +272,14 @@ std::string render_metrics(const Snapshot* snapshot, const Health& health, const
     state = exporter::state_after(state, borrowed);
   }
   return exporter::serialise(exporter::HealthMetrics(health, facts)) +
+         exporter::serialise(exporter::RunMetrics(std::move(state)));
+}
+
+std::string render_metrics(const RunHistory& run) {
+  exporter::ExportState state;
+  for (const auto& snapshot : run.snapshots) state = exporter::state_after(state, snapshot);
+  const Health health = state.latest ? state.latest->health : Health{};
+  return exporter::serialise(exporter::HealthMetrics(health, run.facts)) +
          exporter::serialise(exporter::RunMetrics(std::move(state)));
 }
 

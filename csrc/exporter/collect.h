@@ -17,6 +17,8 @@ namespace headscope::exporter {
 
 /// Head series that one scrape shows at most.
 inline constexpr size_t kMaxHeadSeries = 20000;
+/// Circuits, and patterns of the figures over all heads, that one scrape shows at most.
+inline constexpr size_t kMaxCircuits = 256;
 
 /// What a scrape shows of the run: the newest snapshot of each source, and what adds up over
 /// snapshots.
@@ -49,16 +51,17 @@ class RunMetrics : public prometheus::Collectable {
   size_t max_head_series_;
 };
 
-/// Build and run info and headscope's own cost and errors.
+/// Build and run info, the user's deadlines, and headscope's own cost and errors.
 class HealthMetrics : public prometheus::Collectable {
  public:
-  HealthMetrics(Health health, RunFacts facts)
-      : health_(std::move(health)), facts_(std::move(facts)) {}
+  HealthMetrics(Health health, RunFacts facts, DeadlineTokens deadlines = {})
+      : health_(std::move(health)), facts_(std::move(facts)), deadlines_(std::move(deadlines)) {}
   std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:
   Health health_;
   RunFacts facts_;
+  DeadlineTokens deadlines_;
 };
 
 /// Prometheus text format 0.0.4.

@@ -160,7 +160,9 @@ std::set<HeadId> add_head_series(const Snapshot* train, const Snapshot* probe, s
     if (candidate.train) add_reading(*candidate.train, Source::kTrain, train_patterns, builder);
     if (candidate.probe) add_reading(*candidate.probe, Source::kProbe, probe_patterns, builder);
   }
+  builder.add("headscope_series_cap", {}, static_cast<double>(max_series));
   builder.add("headscope_series_left_out", {}, static_cast<double>(series_left_out));
+  builder.add("headscope_heads_left_out", {}, static_cast<double>(heads_left_out.size()));
   return heads_left_out;
 }
 

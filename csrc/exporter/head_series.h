@@ -9,7 +9,7 @@
 namespace headscope::exporter {
 
 /// Adds the series of every head of up to two snapshots (null: none), and
-/// headscope_series_left_out.
+/// the cap and what it leaves out.
 ///
 /// A figure that was not measured has no series, except that a head which is not finite shows NaN.
 /// When all series together are more than `max_series`, whole heads are left out, lowest best

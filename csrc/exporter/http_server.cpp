@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <civetweb.h>
+#include <dlfcn.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -23,6 +24,7 @@ namespace headscope::exporter {
 namespace {
 
 constexpr std::chrono::milliseconds kThreadStartLimit{500};
+constexpr char kTls12AndLater[] = "4";
 
 [[noreturn]] void fail(int error, const std::string& what) {
   throw std::system_error(error, std::generic_category(), what);
@@ -51,6 +53,14 @@ void check_address(const std::string& address, int port) {
   const int error = errno;
   close(fd);
   if (!free) fail(error, where);
+}
+
+/// civetweb opens libssl.so when HTTPS is first asked for. Where OpenSSL 3 lacks a name that it
+/// looks for, a library of ours answers to that file name (openssl3.cpp); where ours cannot be
+/// opened, civetweb says what it misses.
+void open_libssl() {
+  static const void* const kLibrary = dlopen("libheadscope_openssl3.so", RTLD_NOW | RTLD_LOCAL);
+  static_cast<void>(kLibrary);
 }
 
 /// Puts the host's disposition of SIGPIPE back after each civetweb thread that has set it to
@@ -151,7 +161,8 @@ struct HttpServer::Impl {
     const mg_request_info* info = mg_get_request_info(connection);
     const auto* self = static_cast<const Impl*>(info->user_data);
     const auto text = [](const char* s) { return std::string(s ? s : ""); };
-    const HttpRequest request{text(info->request_method), text(info->local_uri_raw)};
+    const HttpRequest request{text(info->request_method), text(info->local_uri_raw),
+                              text(mg_get_header(connection, "Authorization"))};
     HttpResponse response;
     try {
       response = self->handler(request);
@@ -175,7 +186,23 @@ struct HttpServer::Impl {
     return nullptr;
   }
 
-  static int log_message(const mg_connection*, const char*) { return 1; }  // not to stderr
+  /// Not to stderr; what is said while starting is the cause of a failure.
+  static int log_message(const mg_connection* connection, const char* message) {
+    auto* self = static_cast<Impl*>(mg_get_user_data(mg_get_context(connection)));
+    const std::lock_guard lock(self->start_mutex);
+    if (self->starting) self->start_error += std::string("; ") + message;
+    return 1;
+  }
+
+  std::mutex start_mutex;
+  bool starting = true;
+  std::string start_error;
+
+  std::string started() {
+    const std::lock_guard lock(start_mutex);
+    starting = false;
+    return start_error;
+  }
 };
 
 HttpServer::HttpServer(const Options& options, HttpHandler handler)
@@ -187,11 +214,13 @@ HttpServer::HttpServer(const Options& options, HttpHandler handler)
   callbacks.http_error = &Impl::http_error;
   callbacks.init_thread = &Impl::init_thread;
   callbacks.log_message = &Impl::log_message;
+  const bool tls = !options.certificate_file.empty();
   const std::string where = options.address + ":" + std::to_string(options.port);
+  const std::string listening = where + (tls ? "s" : "");
   const std::string threads = std::to_string(options.threads);
   const std::string timeout = std::to_string(options.request_timeout_ms);
   const char* settings[] = {"listening_ports",
-                            where.c_str(),
+                            listening.c_str(),
                             "num_threads",
                             threads.c_str(),
                             "request_timeout_ms",
@@ -200,6 +229,10 @@ HttpServer::HttpServer(const Options& options, HttpHandler handler)
                             "no",
                             "enable_directory_listing",
                             "no",
+                            tls ? "ssl_certificate" : nullptr,  // the list ends at a null
+                            options.certificate_file.c_str(),
+                            "ssl_protocol_version",
+                            kTls12AndLater,
                             nullptr};
   {
     // A child made in the middle would keep a socket of which it does not know.
@@ -207,8 +240,13 @@ HttpServer::HttpServer(const Options& options, HttpHandler handler)
     static const unsigned kLibrary = mg_init_library(MG_FEATURES_DEFAULT);  // for the process
     static_cast<void>(kLibrary);
     check_address(options.address, options.port);
+    if (tls) open_libssl();
     const SignalsBlocked blocked;
     impl_->context = mg_start(&callbacks, impl_.get(), settings);
+    const std::string error = impl_->started();
+    if (impl_->context == nullptr && tls) {
+      fail(EPROTO, "no HTTPS with the certificate " + options.certificate_file + error);
+    }
     // The address was free a moment ago, so somebody was faster.
     if (impl_->context == nullptr) fail(EADDRINUSE, "cannot listen on " + where);
     impl_->bound = socket_address_of(options.address, port());

@@ -12,6 +12,7 @@ struct HttpRequest {
   std::string method;  ///< "GET", ...
   std::string path;  ///< URL-decoded, as sent: not cleaned, without the query; empty when it names
                      ///< another host
+  std::string authorization;  ///< the header, as sent
 };
 
 struct HttpResponse {
@@ -34,6 +35,7 @@ class HttpServer {
     int port = 0;         ///< 0: any free port
     int threads = 16;
     int request_timeout_ms = 2000;
+    std::string certificate_file;  ///< PEM with certificate and key: HTTPS; empty: HTTP
   };
 
   /// Starts serving. `handler` is called from several threads at once; what it throws becomes a

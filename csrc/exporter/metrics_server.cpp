@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "csrc/exporter/access.h"
 #include "csrc/exporter/atomic_file.h"
 #include "csrc/exporter/collect.h"
 #include "csrc/exporter/http_server.h"
@@ -68,12 +69,13 @@ void check_options(const ServerOptions& options) {
 class Server : public MetricsServer {
  public:
   explicit Server(const ServerOptions& options)
-      : options_(options), address_(numeric_address(options.host)) {
+      : options_(options), address_(numeric_address(options.host)), auth_(options.access) {
     check_options(options_);
     exposition_ = std::make_shared<const Exposition>(ExportState{}, 0);
     start();
     // "All interfaces" is no address to go to.
-    url_ = "http://" + (address_ == "0.0.0.0" ? "127.0.0.1" : address_) + ":" +
+    const bool tls = !options_.access.certificate_file.empty();
+    url_ = (tls ? "https://" : "http://") + (address_ == "0.0.0.0" ? "127.0.0.1" : address_) + ":" +
            std::to_string(http_->port());
     announce_endpoint();
     log(LogLevel::kInfo, "serving metrics on " + url_ + "/metrics");
@@ -116,7 +118,8 @@ class Server : public MetricsServer {
     for (int port = options_.port; port <= last && !http_; ++port) {
       try {
         http_ = std::make_unique<HttpServer>(
-            HttpServer::Options{address_, port, options_.threads, options_.request_timeout_ms},
+            HttpServer::Options{address_, port, options_.threads, options_.request_timeout_ms,
+                                options_.access.certificate_file},
             [this](const HttpRequest& request) { return answer(request); });
       } catch (const std::system_error& error) {
         if (error.code().value() != EADDRINUSE) {
@@ -159,6 +162,13 @@ class Server : public MetricsServer {
           405, "text/plain; charset=utf-8", "method not allowed\n", {{"Allow", "GET, HEAD"}}, {}};
     }
     if (request.path == "/-/healthy") return {200, "text/plain; charset=utf-8", "ok\n", {}, {}};
+    if (!auth_.allows(request.authorization)) {
+      return {401,
+              "text/plain; charset=utf-8",
+              "user and password are needed\n",
+              {{"WWW-Authenticate", "Basic realm=\"headscope\", charset=\"UTF-8\""}},
+              {}};
+    }
     if (request.path == "/") {
       return {200,
               "text/html; charset=utf-8",
@@ -167,11 +177,12 @@ class Server : public MetricsServer {
               {}};
     }
     const std::shared_ptr<const Exposition> now = serialised();
-    return {200,
-            "text/plain; version=0.0.4; charset=utf-8",
-            serialise(HealthMetrics(health(now->state()), options_.facts)),
-            {},
-            {now, &now->text()}};
+    return {
+        200,
+        "text/plain; version=0.0.4; charset=utf-8",
+        serialise(HealthMetrics(health(now->state()), options_.facts, options_.deadline_tokens)),
+        {},
+        {now, &now->text()}};
   }
 
   Health health(const ExportState& state) const {
@@ -194,6 +205,7 @@ class Server : public MetricsServer {
 
   const ServerOptions options_;
   const std::string address_;
+  const BasicAuth auth_;
   std::string url_;
   mutable std::mutex serialising_;  // scrapes only
   mutable std::shared_ptr<const Exposition> serialised_;

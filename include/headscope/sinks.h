@@ -21,6 +21,19 @@ using RunFacts = std::map<std::string, std::string>;
 enum class LogLevel { kInfo, kWarning };
 using LogFunction = std::function<void(LogLevel, const std::string&)>;
 
+/// By pattern: the tokens by which its circuit should have formed. Shown as
+/// headscope_circuit_deadline_tokens, which the alert on a late circuit reads (docs/alerts.md).
+using DeadlineTokens = std::map<std::string, double>;
+
+/// Who may read the server's pages, and over what. All off by default. /-/healthy needs no
+/// password.
+struct AccessOptions {
+  std::string user;              ///< basic authentication; empty: everybody
+  std::string password_file;     ///< its first line is the password; this or
+  std::string password_env;      ///< the name of the environment variable that holds it
+  std::string certificate_file;  ///< PEM with certificate and private key: HTTPS instead of HTTP
+};
+
 /// /metrics and a landing page over HTTP, from the latest snapshot (docs/metrics.md).
 struct ServerOptions {
   std::string host = "127.0.0.1";  ///< IPv4 address or "localhost"; 0.0.0.0: all interfaces
@@ -29,7 +42,9 @@ struct ServerOptions {
   int threads = 16;  ///< n clients that stop halfway delay a scrape by n / threads timeouts
   int request_timeout_ms = 2000;
   std::string endpoint_file;  ///< holds the URL while the server runs; empty: no file
+  AccessOptions access;
   RunFacts facts;
+  DeadlineTokens deadline_tokens;
   /// Read at every scrape; must be thread-safe and wait-free for the training thread. Empty: the
   /// health of the latest snapshot is shown.
   std::function<Health()> health;
@@ -38,20 +53,38 @@ struct ServerOptions {
 
 class HEADSCOPE_API MetricsServer : public Sink {
  public:
-  /// e.g. "http://127.0.0.1:9464"; names the loopback when all interfaces are bound.
+  /// e.g. "http://127.0.0.1:9464", https with a certificate; names the loopback when all interfaces
+  /// are bound.
   virtual std::string url() const = 0;
 };
 
 /// Starts the server; throws std::runtime_error that names the value and the cause: no free port, a
-/// host that is no IPv4 address of this machine, an endpoint file that cannot be written, an option
-/// out of range. close() stops it, at once or within the request timeout when a client is halfway
-/// through a request.
+/// host that is no IPv4 address of this machine, a password or certificate that cannot be read, an
+/// option out of range. close() stops it, at once or within the request timeout when a client is
+/// halfway through a request.
 HEADSCOPE_API std::shared_ptr<MetricsServer> start_metrics_server(const ServerOptions& options);
 
 /// The text a scrape would answer for a snapshot (null: before the first one). What the server
 /// serves, and tests read.
 HEADSCOPE_API std::string render_metrics(const Snapshot* snapshot, const Health& health,
                                          const RunFacts& facts);
+
+/// What a scrape would answer at the end of a recorded run.
+struct RunHistory;
+HEADSCOPE_API std::string render_metrics(const RunHistory& run);
+
+/// The metrics as a file for node_exporter's textfile collector, where nothing may listen on a
+/// port.
+struct TextfileOptions {
+  std::string path;  ///< must end in .prom; its folder must exist
+  RunFacts facts;
+  DeadlineTokens deadline_tokens;
+  std::function<Health()> health;  ///< as in ServerOptions
+};
+
+/// Replaces the file in one step at every snapshot and removes it in close(). Throws
+/// std::runtime_error naming path and cause, from here or from publish().
+HEADSCOPE_API std::shared_ptr<Sink> make_textfile(const TextfileOptions& options);
 
 /// SQLite run history at `<run_dir>/history.sqlite` (docs/history.md).
 struct HistoryOptions {

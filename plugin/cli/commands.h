@@ -33,4 +33,10 @@ struct HistoryArguments {
 };
 std::string history(const HistoryArguments& arguments);
 
+struct MetricsArguments {
+  std::string run_dir;
+};
+/// The Prometheus text of the run's end.
+std::string metrics(const MetricsArguments& arguments);
+
 }  // namespace headscope::cli

@@ -1,4 +1,5 @@
-// headscope rank | replay | history: recorded trajectories and run histories, without torch.
+// headscope rank | replay | history | metrics: recorded trajectories and run histories, without
+// torch.
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
@@ -96,6 +97,15 @@ void add_history(CLI::App& app, HistoryArguments& arguments) {
   command->footer("Example:\n  headscope history runs/a | headscope replay -");
 }
 
+void add_metrics(CLI::App& app, MetricsArguments& arguments) {
+  auto* command =
+      app.add_subcommand("metrics", "Print what /metrics would answer at the end of a run");
+  command->add_option("run_dir", arguments.run_dir, "The monitor's run directory")->required();
+  command->footer(
+      "Example (a Pushgateway):\n  headscope metrics runs/a | curl --fail --data-binary @- "
+      "http://localhost:9091/metrics/job/headscope/instance/a");
+}
+
 int run(int argc, char** argv) {
   CLI::App app("headscope: watch attention heads form circuits", "headscope");
   app.set_version_flag("--version", "headscope " HEADSCOPE_VERSION);
@@ -104,9 +114,11 @@ int run(int argc, char** argv) {
   RankArguments rank_arguments;
   ReplayArguments replay_arguments;
   HistoryArguments history_arguments;
+  MetricsArguments metrics_arguments;
   add_rank(app, rank_arguments);
   add_replay(app, replay_arguments);
   add_history(app, history_arguments);
+  add_metrics(app, metrics_arguments);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -116,6 +128,7 @@ int run(int argc, char** argv) {
   try {
     if (app.got_subcommand("rank")) return print(rank(rank_arguments));
     if (app.got_subcommand("replay")) return print(replay(replay_arguments));
+    if (app.got_subcommand("metrics")) return print(metrics(metrics_arguments));
     return print(history(history_arguments));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "headscope: %s\n", error.what());

@@ -34,12 +34,22 @@ std::shared_ptr<Monitor> Monitor::attach(Options options) {
       server.port = options.port;
       if (std::filesystem::is_directory(run_dir))
         server.endpoint_file = (run_dir / "endpoint").string();
+      server.access = options.access;
       server.facts = facts;
+      server.deadline_tokens = options.deadline_tokens;
       server.health = [health] { return health->read(); };
       server.log = options.log;
       const auto started = start_metrics_server(server);
       url = started->url();
       sinks.push_back(started);
+    });
+  }
+  if (!options.textfile.empty()) {
+    gate.guarded(Fault::kSink, [&] {
+      sinks.push_back(make_textfile({.path = options.textfile,
+                                     .facts = facts,
+                                     .deadline_tokens = options.deadline_tokens,
+                                     .health = [health] { return health->read(); }}));
     });
   }
   if (options.progress) sinks.push_back(make_progress_line({.total_steps = options.total_steps}));

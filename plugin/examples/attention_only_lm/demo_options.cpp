@@ -151,6 +151,20 @@ std::optional<DemoOptions> parse_options(int argc, const char* const* argv, int&
       ->capture_default_str();
   app.add_option("--listen", listen, "HOST:PORT of /metrics; port 0: any free one")
       ->capture_default_str();
+  auto* user =
+      app.add_option("--user", options.user, "Who may read /metrics (basic authentication)");
+  auto* password =
+      app.add_option("--password-file", options.password_file, "Its first line is the password");
+  user->needs(password);
+  password->needs(user);
+  app.add_option("--certificate", options.certificate,
+                 "PEM with certificate and private key: HTTPS instead of HTTP");
+  app.add_option("--textfile", options.textfile,
+                 "Write the metrics to this .prom file too, for node_exporter");
+  app.add_option("--deadline-tokens", options.deadline_tokens,
+                 "Tokens by which induction should have formed, for the alert on it; 0: none")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--run-dir", options.run_dir,
                  "Where the run history goes (default: a new folder under runs/)");
   app.add_option("--checkpoint-every", options.checkpoint_every,

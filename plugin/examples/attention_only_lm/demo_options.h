@@ -27,6 +27,11 @@ struct DemoOptions {
   MonitorMode monitor = MonitorMode::kOn;
   std::string host = "127.0.0.1";
   int port = 9464;
+  std::string user;                ///< empty: everybody may read the server
+  std::string password_file;       ///< of the user
+  std::string certificate;         ///< empty: HTTP
+  std::string textfile;            ///< empty: none
+  double deadline_tokens = 0;      ///< by which induction should have formed; 0: none
   std::string run_dir;             ///< empty: a new folder under runs/
   std::string summary;             ///< empty: no JSON
   int64_t checkpoint_every = 200;  ///< steps; 0: never

@@ -46,6 +46,12 @@ std::shared_ptr<Monitor> attach_monitor(const DemoOptions& options, int64_t prob
   attach.run_dir = options.run_dir;
   attach.host = options.host;
   attach.port = options.port;
+  attach.access.user = options.user;
+  attach.access.password_file = options.password_file;
+  attach.access.certificate_file = options.certificate;
+  attach.textfile = options.textfile;
+  if (options.deadline_tokens > 0)
+    attach.deadline_tokens = {{"induction", options.deadline_tokens}};
   attach.progress = !options.quiet;
   attach.total_steps = options.steps;
   attach.measure = options.monitor == MonitorMode::kOn;

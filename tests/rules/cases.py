@@ -1,0 +1,134 @@
+"""Series on which each alert must fire and on which it must stay quiet.
+
+A case is (series, minute): series as promtool writes them, one value a minute; the alert's condition holds from
+`minute` on (FIRE), or never up to `minute` (QUIET).
+"""
+import re
+
+TARGET = 'job="headscope",instance="run:9464"'
+
+
+def spelt_out(values):
+    """Promtool repeats numbers, but neither NaN nor infinity."""
+    return re.sub(r"(NaN|\+Inf)x(\d+)", lambda found: " ".join([found[1].strip("+")] * (int(found[2]) + 1)), values)
+
+
+def series(name, values, labels=""):
+    values = spelt_out(values)
+    return {f"{name}{{{TARGET}{',' + labels if labels else ''}}}": values}
+
+
+def probe(name, values, labels=""):
+    return series(name, values, 'source="probe"' + (f",{labels}" if labels else ""))
+
+
+INDUCTION = 'pattern="induction"'
+
+
+def state(name, values):
+    return series("headscope_circuit_state", values, f'{INDUCTION},state="{name}"')
+
+
+def figures(logit="5x400", sink="0.1x400", entropy="2x400", collapsed="0x400", heads="100x400"):
+    """The figures over all heads; None leaves one out."""
+    given = {"headscope_heads": heads, "headscope_heads_highest_max_logit": logit,
+             "headscope_heads_mean_sink_mass_ratio": sink, "headscope_heads_median_attention_entropy_nats": entropy,
+             "headscope_heads_collapsed": collapsed, "headscope_context_tokens": "256x400"}
+    return {key: value for name, values in given.items() if values for key, value in probe(name, values).items()}
+
+
+DEADLINE = series("headscope_circuit_deadline_tokens", "1000x60", INDUCTION)
+TOKENS = series("headscope_tokens", "0+100x60")
+BUILD = series("headscope_build_info", "1x120", 'version="1"')
+
+FIRE = {
+    "HeadscopeInductionSelective": [
+        ({**probe("headscope_heads_highest_selectivity_ratio", "2x4 60x30", INDUCTION),
+          **series("headscope_circuit_formed_threshold_ratio", "50x40", INDUCTION)}, 5)],
+    "HeadscopeCircuitEmerging": [(state("emerging", "0x4 1x30"), 5)],
+    "HeadscopeCircuitFormed": [
+        # The first scrape may see it formed already; a later formation is another one.
+        (series("headscope_circuit_formed_step", "600x14", INDUCTION), 0),
+        (series("headscope_circuit_formed_step", "_x20 600x20", INDUCTION), 20),
+        (series("headscope_circuit_formed_step", "600x40 900x20", INDUCTION), 41)],
+    "HeadscopeCircuitLost": [(state("lost", "0x4 1x30"), 5)],
+    "HeadscopeCircuitNotCausal": [(state("not_causal", "0x4 1x30"), 5)],
+    "HeadscopeCircuitLate": [
+        ({**DEADLINE, **TOKENS}, 11),
+        # Another pattern's formation does not count.
+        ({**DEADLINE, **TOKENS, **series("headscope_circuit_formed_tokens", "500x60", 'pattern="self"')}, 11)],
+    "HeadscopeDeadlineUnchecked": [
+        ({**DEADLINE, **state("dormant", "1x60")}, 0),
+        ({**DEADLINE, **TOKENS}, 0)],
+    "HeadscopeMaxLogitGrowth": [
+        (figures(logit="40x9 110x60"), 10),
+        (figures(logit="40x9 +Infx60"), 10)],
+    "HeadscopeEntropyCollapse": [(figures(entropy="2x9 0.05x60"), 10)],
+    "HeadscopeSinkExplosion": [(figures(sink="0.3x9 0.9x60"), 10)],
+    "HeadscopeHeadCollapse": [(figures(collapsed="25x9 26x60"), 10)],
+    "HeadscopeFiguresAbsent": [
+        (figures(logit=None), 0), (figures(sink=None), 0), (figures(entropy=None), 0), (figures(collapsed=None), 0)],
+    "HeadscopeNonfiniteReadings": [(probe("headscope_heads_nonfinite", "0x4 1x30"), 5)],
+    "HeadscopeLossNaN": [(series("headscope_loss", "3x4 NaNx30"), 5)],
+    "HeadscopeMonitorStale": [
+        # Promtool's clock starts at 0: the last measurement was at minute 9.
+        (series("headscope_last_snapshot_timestamp_seconds", "0+60x9 540x60"), 40)],
+    "HeadscopeNoSnapshot": [(BUILD, 0)],
+    "HeadscopeTapsMissing": [(series("headscope_taps_missing_total", "0x4 1x60"), 5)],
+    "HeadscopeErrors": [(series("headscope_errors_total", "0x4 1x60", 'kind="probe"'), 5)],
+    "HeadscopeScrapeDown": [(series("up", "1x4 0x30"), 5)],
+    "HeadscopeScrapeAbsent": [({'up{job="node"}': "1x40"}, 0)],
+}
+
+# An alert must not look at NaN as at a number, nor at another run's figures.
+OTHER_RUN = {'headscope_tokens{job="headscope",instance="other:9464"}': "0+100x60"}
+
+QUIET = {
+    "HeadscopeInductionSelective": [
+        ({**probe("headscope_heads_highest_selectivity_ratio", "49x40", INDUCTION),
+          **series("headscope_circuit_formed_threshold_ratio", "50x40", INDUCTION)}, 40),
+        ({**probe("headscope_heads_highest_selectivity_ratio", "NaNx40", INDUCTION),
+          **series("headscope_circuit_formed_threshold_ratio", "50x40", INDUCTION)}, 40),
+        ({**probe("headscope_heads_highest_selectivity_ratio", "60x40", 'pattern="self"'),
+          **series("headscope_circuit_formed_threshold_ratio", "50x40", 'pattern="self"')}, 40)],
+    "HeadscopeCircuitEmerging": [
+        (state("emerging", "0x40"), 40),
+        (state("formed", "1x40"), 40)],
+    "HeadscopeCircuitFormed": [
+        # Formed long ago, and never.
+        (series("headscope_circuit_formed_step", "600x60", INDUCTION), 40),
+        (series("headscope_circuit_emerging_step", "600x60", INDUCTION), 40)],
+    "HeadscopeCircuitLost": [
+        (state("lost", "0x40"), 40),
+        (state("lost", "1x500"), 480)],
+    "HeadscopeCircuitNotCausal": [(state("not_causal", "0x40"), 40)],
+    "HeadscopeCircuitLate": [
+        ({**DEADLINE, **TOKENS, **series("headscope_circuit_formed_tokens", "900x60", INDUCTION)}, 60),
+        ({**DEADLINE, **series("headscope_tokens", "1000x60")}, 60),
+        ({**DEADLINE, **OTHER_RUN}, 60),
+        (TOKENS, 60)],
+    "HeadscopeDeadlineUnchecked": [({**DEADLINE, **TOKENS, **state("dormant", "1x60")}, 60), (TOKENS, 60)],
+    "HeadscopeMaxLogitGrowth": [
+        (figures(logit="10x9 99x90"), 90),       # grows, and stays low
+        (figures(logit="110+0.1x90"), 90),       # high, and stays where it is
+        (figures(logit="40x9 NaNx90"), 90)],
+    "HeadscopeEntropyCollapse": [(figures(entropy="5x9 0.12x90"), 90), (figures(entropy="NaNx90"), 90)],
+    "HeadscopeSinkExplosion": [(figures(sink="0.85x90"), 90), (figures(sink="0.1x9 0.79x90"), 90)],
+    "HeadscopeHeadCollapse": [(figures(collapsed="25x90"), 90)],
+    "HeadscopeFiguresAbsent": [(figures(), 90), (figures(heads=None), 90)],
+    "HeadscopeNonfiniteReadings": [
+        (probe("headscope_heads_nonfinite", "0x40"), 40),
+        (probe("headscope_heads_nonfinite", "0x9 1 0x30"), 40)],
+    "HeadscopeLossNaN": [(series("headscope_loss", "3x40"), 40), (series("headscope_loss", "+Infx40"), 40)],
+    "HeadscopeMonitorStale": [
+        (series("headscope_last_snapshot_timestamp_seconds", "0+60x90"), 90),
+        (series("headscope_last_snapshot_timestamp_seconds", "0x29 1740x29 3480x29"), 85)],
+    "HeadscopeNoSnapshot": [
+        ({**BUILD, **series("headscope_last_snapshot_timestamp_seconds", "0+60x90")}, 90)],
+    "HeadscopeTapsMissing": [
+        (series("headscope_taps_missing_total", "3x60"), 60),
+        (series("headscope_taps_missing_total", "7x9 0x60"), 60)],      # another process of the run
+    "HeadscopeErrors": [(series("headscope_errors_total", "3x60", 'kind="probe"'), 60)],
+    "HeadscopeScrapeDown": [(series("up", "1x60"), 60), ({'up{job="node",instance="a"}': "0x60"}, 60)],
+    "HeadscopeScrapeAbsent": [(series("up", "0x60"), 60)],
+}
