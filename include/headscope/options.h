@@ -36,6 +36,7 @@ struct Options {
   std::string run_name = {};  ///< label of the run; default: last part of run_dir, else "run"
   bool serve = true;          ///< /metrics over HTTP
   std::string host = "127.0.0.1";
+  std::vector<std::string> host_names = {};       ///< further names of the server (sinks.h)
   int port = 9464;                                ///< taken: the next free one; 0: any
   bool progress = false;                          ///< a terminal progress line on stderr
   int64_t total_steps = 0;                        ///< for the progress line; 0: unknown

@@ -34,6 +34,8 @@ std::shared_ptr<Monitor> Monitor::attach(Options options) {
       server.port = options.port;
       if (std::filesystem::is_directory(run_dir))
         server.endpoint_file = (run_dir / "endpoint").string();
+      server.host_names = options.host_names;
+      server.run_dir = options.run_dir;
       server.facts = facts;
       server.health = [health] { return health->read(); };
       server.log = options.log;
