@@ -104,6 +104,7 @@ HttpResponse RunApi::answer(const HttpRequest& request) {
 std::string RunApi::run_json() {
   const Timeline::Answer now = timeline_.newest();
   const Snapshot* latest = now.latest.get();
+  const Snapshot* measured = now.measured.get();
   const TimelineRow* probe = now.newest_probe.get();
   std::string text =
       "{\"instance\":\"" + instance_ +
@@ -116,17 +117,17 @@ std::string RunApi::run_json() {
     append_string(text, value);
   }
   text += "},\"step\":" + (latest ? std::to_string(latest->step) : "null") + ",\"definitions\":";
-  if (latest == nullptr) {
+  if (measured == nullptr) {
     text += "null";
   } else {
     text += "{\"dtype\":";
-    append_string(text, latest->dtype);
+    append_string(text, measured->dtype);
     text += ",\"integral_axis\":";
-    append_string(text, latest->integral_axis);
+    append_string(text, measured->integral_axis);
     text += ",\"controls\":";
-    append_string(text, latest->controls);
-    text += ",\"context\":" + std::to_string(latest->context) + ",\"samples\":" +
-            std::to_string(latest->heads.empty() ? 0 : latest->heads.front().samples) + "}";
+    append_string(text, measured->controls);
+    text += ",\"context\":" + std::to_string(measured->context) +
+            ",\"samples\":" + std::to_string(measured->heads.front().samples) + "}";
   }
   text += ",\"circuits\":" + to_json(probe ? probe->circuits : std::vector<CircuitReading>{});
   const Health health = options_.health ? options_.health() : latest ? latest->health : Health{};

@@ -110,6 +110,9 @@ void Timeline::append(const std::shared_ptr<const Snapshot>& snapshot) {
   }
   add(snapshot);
   latest_ = snapshot;
+  const bool better =
+      next.source == Source::kProbe || !measured_ || measured_->source == next.source;
+  if (!next.heads.empty() && better) measured_ = snapshot;
   thin_out();
 }
 
@@ -198,6 +201,7 @@ Timeline::Answer Timeline::newest_locked() const {
   answer.newest_train = newest_train_;
   answer.newest_probe = newest_probe_;
   answer.latest = latest_;
+  answer.measured = measured_;
   return answer;
 }
 

@@ -82,7 +82,9 @@ class Timeline {
     bool reset = false;
     Rows rows;  ///< sorted by step, then number
     std::shared_ptr<const TimelineRow> newest_train, newest_probe;
-    std::shared_ptr<const Snapshot> latest;
+    std::shared_ptr<const Snapshot> latest;  ///< of all, those of events alone too
+    std::shared_ptr<const Snapshot>
+        measured;  ///< of those with readings, of the probe if there is one
   };
   struct News {
     uint64_t next = 0;
@@ -123,7 +125,7 @@ class Timeline {
   std::deque<Numbered<Event>> events_;
   std::deque<Numbered<AblationReport>> ablations_;
   std::shared_ptr<const TimelineRow> newest_train_, newest_probe_;
-  std::shared_ptr<const Snapshot> latest_;
+  std::shared_ptr<const Snapshot> latest_, measured_;
 };
 
 }  // namespace headscope::exporter

@@ -13,46 +13,44 @@ function newestReports() {
   return [...newest.values()].sort((a, b) => a.pattern.localeCompare(b.pattern) || Number(b.gate) - Number(a.gate));
 }
 
+/** The bootstrap interval of the effect: that of its difference from the controls' mean, moved by the mean. */
+const intervalOf = (report) =>
+  [report.difference_low, report.difference_high].map((end) => num(report.control_mean) + num(end));
+
 /** Bars of the effect and of what controls cost, dots for each control set, on one scale from below 0. */
 function picture(report) {
   const effect = num(report.effect);
   const controls = report.control_effects.map(num).filter((value) => Number.isFinite(value));
   const all = num(report.upper_bound_effect);
   const mean = num(report.control_mean);
-  const interval = [mean + num(report.difference_low), mean + num(report.difference_high)];
+  const interval = intervalOf(report);
   const values = [0, effect, all, ...controls, ...interval].filter((value) => Number.isFinite(value));
   const low = Math.min(...values);
   const high = Math.max(...values, low + 1e-9);
   const x = (value) => kLeft + (value - low) / (high - low) * (kRight - kLeft);
   const label = `effect ${figure(effect)} nats; ${controls.length} control sets from ` +
     `${figure(Math.min(...controls))} to ${figure(Math.max(...controls))}, mean ${figure(mean)}`;
-  const drawing = svg("svg", {viewBox: `0 0 ${kWidth} 84`, class: "ablation", role: "img", "aria-label": label});
+  const drawing = svg("svg", {viewBox: `0 0 ${kWidth} 72`, class: "ablation", role: "img", "aria-label": label});
   const bar = (value, y, height, kind) => drawing.append(svg("rect", {
     x: Math.min(x(0), x(value)), y, height, width: Math.max(1, Math.abs(x(value) - x(0))), class: kind}));
-  if (Number.isFinite(all)) bar(all, 12, 20, "bar-all");
-  if (Number.isFinite(effect)) bar(effect, 12, 20, "bar-effect");
+  if (Number.isFinite(all)) bar(all, 10, 20, "bar-all");
+  if (Number.isFinite(effect)) bar(effect, 10, 20, "bar-effect");
   if (interval.every((value) => Number.isFinite(value))) {
     drawing.append(svg("path", {class: "interval",
-      d: `M${x(interval[0])} 16V28M${x(interval[0])} 22H${x(interval[1])}M${x(interval[1])} 16V28`}));
+      d: `M${x(interval[0])} 14V26M${x(interval[0])} 20H${x(interval[1])}M${x(interval[1])} 14V26`}));
   }
-  if (Number.isFinite(mean)) bar(mean, 46, 20, "bar-control");
+  if (Number.isFinite(mean)) bar(mean, 42, 20, "bar-control");
   for (const [i, value] of controls.entries()) {
-    drawing.append(svg("circle", {cx: x(value), cy: 51 + i * 7 % 12, r: 3.5, class: "control"}));
+    drawing.append(svg("circle", {cx: x(value), cy: 47 + i * 7 % 12, r: 3.5, class: "control"}));
   }
-  drawing.append(svg("path", {class: "zero", d: `M${x(0)} 6V74`}));
-  const text = (value, y, content) => {
-    const inside = x(value) > kWidth - 120;
-    drawing.append(svg("text", {x: inside ? x(value) - 6 : x(value) + 6, y, "text-anchor": inside ? "end" : "start",
-      class: inside ? "on-bar" : ""}, content));
-  };
-  if (Number.isFinite(effect)) text(Math.max(effect, 0, interval[1] || 0), 27, figure(effect));
-  if (Number.isFinite(mean)) text(Math.max(0, mean, ...controls), 60, figure(mean));
+  drawing.append(svg("path", {class: "zero", d: `M${x(0)} 4V70`}));
   return drawing;
 }
 
 const kMetrics = {planted_loss: "planted pair", repeated_loss: "repeated held-out text"};
 
 function ablationCard(report) {
+  const sets = report.control_effects.length;
   const metric = kMetrics[report.metric] ?? words(report.metric);
   return h("article", {class: "ablation-card"},
     h("div", {class: "circuit-head"}, h("h3", {}, `${report.pattern}: ${metric}`),
@@ -62,9 +60,12 @@ function ablationCard(report) {
       `attainable p ${figure(num(report.attainable_p))}`),
     picture(report),
     h("ul", {class: "lines"},
-      h("li", {}, h("span", {class: "key bar-effect"}), ` circuit, with its interval `),
-      h("li", {}, h("span", {class: "key bar-control"}), ` ${report.control_effects.length} control ${report.control_effects.length === 1 ? "set" : "sets, mean and each"} `),
-      h("li", {}, h("span", {class: "key bar-all"}), ` all heads of the layers ${figure(num(report.upper_bound_effect))}`)),
+      h("li", {}, h("span", {class: "key bar-effect"}), " circuit ", h("b", {}, figure(num(report.effect))),
+        ` [${intervalOf(report).map((end) => figure(end)).join(", ")}]`),
+      h("li", {}, h("span", {class: "key bar-control"}), ` ${sets} ${sets === 1 ? "control set" : "control sets, mean"} `,
+        h("b", {}, figure(num(report.control_mean)))),
+      h("li", {}, h("span", {class: "key bar-all"}), " all heads of the layers ",
+        h("b", {}, figure(num(report.upper_bound_effect))))),
     h("p", {class: "rule"}, report.reason));
 }
 

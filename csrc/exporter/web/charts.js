@@ -124,6 +124,8 @@ export class LineChart {
     context.strokeStyle = context.fillStyle = cssColour("--muted");
     context.lineWidth = pixels;
     context.font = `${11 * pixels}px system-ui, sans-serif`;
+    context.textAlign = "left";
+    context.textBaseline = "alphabetic";
     context.setLineDash([3 * pixels, 3 * pixels]);
     for (const [i, mark] of this.marks.entries()) {
       const x = u.valToPos(mark.x, "x", true);
@@ -134,7 +136,12 @@ export class LineChart {
       context.stroke();
       const wide = context.measureText(mark.label).width;
       const right = x + wide + 6 * pixels > left + width;
-      context.fillText(mark.label, right ? x - wide - 4 * pixels : x + 4 * pixels, top + (i % 3 + 1) * 12 * pixels);
+      const textLeft = right ? x - wide - 4 * pixels : x + 4 * pixels;
+      const baseline = top + (i % 3 + 1) * 12 * pixels;
+      context.fillStyle = cssColour("--card");
+      context.fillRect(textLeft - 2 * pixels, baseline - 10 * pixels, wide + 4 * pixels, 13 * pixels);
+      context.fillStyle = cssColour("--muted");
+      context.fillText(mark.label, textLeft, baseline);
     }
     context.restore();
   }

@@ -4,12 +4,12 @@ import { byId, figure, h, headNames, num, setText, stateBadge, svg, tokens, word
 
 const kOrder = ["verified", "formed", "emerging", "inconclusive", "not_causal", "lost", "dormant"];
 
-/** Changes of a circuit's state in order of step, its start included. */
+/** Changes of a circuit's state in order of step, its start included; a verdict that was only confirmed is none. */
 function lifeOf(circuit) {
   const changes = store.events.filter((event) => !event.head_level && event.pattern === circuit.pattern
     && kOrder.includes(event.kind));
-  const life = changes.map((event) => ({state: event.kind, step: event.step, tokens: num(event.tokens), event}));
-  return [{state: "dormant", step: 0, tokens: NaN}, ...life];
+  const life = changes.map((event) => ({state: event.kind, step: event.step, tokens: num(event.tokens)}));
+  return [{state: "dormant", step: 0, tokens: NaN}, ...life.filter((part, i) => part.state !== life[i - 1]?.state)];
 }
 
 function leadText(circuit) {
@@ -43,6 +43,9 @@ function historyList(life) {
   return parts.length ? h("ol", {class: "history"}, ...parts) : null;
 }
 
+const bestText = (circuit) =>
+  `best selectivity ${figure(num(circuit.best_selectivity))}x, formed needs ${figure(num(circuit.formed_threshold))}x`;
+
 function circuitCard(circuit, end, choose) {
   const life = lifeOf(circuit);
   const heads = circuit.heads.length
@@ -52,12 +55,10 @@ function circuitCard(circuit, end, choose) {
       return button;
     }), circuit.heads.length > 12 ? ` and ${circuit.heads.length - 12} more` : null)
     : h("span", {class: "note"}, "no head");
-  const best = num(circuit.best_selectivity);
-  const needs = num(circuit.formed_threshold);
   return h("li", {class: "circuit", "data-state": circuit.state},
     h("div", {class: "circuit-head"}, h("h3", {}, circuit.pattern), stateBadge(circuit.state)),
     h("div", {class: "circuit-body"}, heads,
-      h("p", {class: "note"}, `best selectivity ${figure(best)}x of ${figure(needs)}x`),
+      h("p", {class: "note"}, bestText(circuit)),
       circuit.emerging_step >= 0 ? h("p", {class: "lead"}, leadText(circuit)) : null),
     lifeBar(life, end), historyList(life));
 }
@@ -72,7 +73,11 @@ export function drawCircuits(choose) {
   list.dataset.key = key;
   const focused = document.activeElement?.getAttribute("aria-label");
   const sorted = [...circuits].sort((a, b) => kOrder.indexOf(a.state) - kOrder.indexOf(b.state));
-  list.replaceChildren(...sorted.map((circuit) => circuitCard(circuit, end, choose)));
+  const alive = sorted.filter((circuit) => circuit.state !== "dormant" || circuit.heads.length);
+  const dormant = sorted.filter((circuit) => !alive.includes(circuit));
+  list.replaceChildren(...alive.map((circuit) => circuitCard(circuit, end, choose)));
+  byId("dormant-list").replaceChildren(...dormant.map((circuit) => h("li", {}, stateBadge("dormant"),
+    h("b", {}, ` ${circuit.pattern} `), h("span", {class: "note"}, bestText(circuit)))));
   if (focused) list.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus();
 }
 

@@ -34,12 +34,15 @@ export function figure(value, digits = 3) {
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
   const size = Math.abs(value);
   if (size >= 1e5 || (size > 0 && size < 1e-3)) {
-    return value.toExponential(1).replace("e+", "e").replace("-", "−");
+    return value.toExponential(1).replace("e+", "e").replace(".0e", "e").replaceAll("-", "−");
   }
   const rounded = Number(value.toPrecision(digits));
   const text = size >= 1000 ? Math.round(value).toLocaleString("en") : String(rounded);
   return text.replace("-", "−");
 }
+
+/** For a small cell: two digits, and 0 for what is nearly that. */
+export const short = (value) => (Math.abs(value) < 0.005 ? "0" : figure(value, 2));
 
 export const count = (value) => (Number.isFinite(value) ? Math.round(value).toLocaleString("en") : "–");
 

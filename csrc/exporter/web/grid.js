@@ -1,6 +1,6 @@
 // The grid of heads, layer by head: a number and a shade each, a symbol for the heads of the pattern's circuit.
 import { newestHeads, patternsOf, store } from "./data.js";
-import { byId, figure, h, headName, num, setText, stateSymbol, words } from "./format.js";
+import { byId, figure, h, headName, num, setText, short, stateSymbol, words } from "./format.js";
 
 export const kFigures = {
   selectivity: {title: "selectivity", unit: "x", log: true, ofPattern: true},
@@ -117,7 +117,8 @@ function drawLegend(scale) {
   const legend = byId("legend");
   const classes = view.figure === "class";
   const key = classes ? patternsOf().join() : `${figure(scale.low)} ${figure(scale.high)} ${view.figure}`;
-  const inCircuit = view.pattern ? `${stateSymbol("formed")} in the ${view.pattern} circuit` : "";
+  const state = [...members().values()][0];
+  const inCircuit = state ? `${stateSymbol(state)} marks the heads of the ${view.pattern} circuit.` : "";
   if (legend.dataset.key === key + inCircuit) return;
   legend.dataset.key = key + inCircuit;
   const swatches = classes
@@ -135,7 +136,7 @@ function drawLegend(scale) {
 function drawCell(entry, raw, shade, state, className) {
   const {id, cell, value, mark} = entry;
   const classes = view.figure === "class";
-  setText(value, classes ? shortClass(className) : figure(num(raw), 2));
+  setText(value, classes ? shortClass(className) : short(num(raw)));
   setText(mark, state ? stateSymbol(state) : "");
   cell.dataset.shade = classes ? "" : shade;
   const p = patternsOf().indexOf(className);

@@ -98,6 +98,12 @@ export function drawHealth() {
     definitions && ["rows a spectrum", count(definitions.samples)],
     definitions && ["selectivity's controls", definitions.controls],
     definitions && ["PR integral over", definitions.integral_axis],
+    ["selectivity", "mean attention per target over mean attention per control position"],
+    ["attention mass", "mean over rows of the attention on a row's targets"],
+    ["participation ratio", "exp of the entropy of the spectrum of a head's outputs, not centred"],
+    ["emerging", "a head's match margin or mass beats a position-matched null of all heads, family-wise"],
+    ["formed", "selectivity above its threshold and attention mass at least 0.1, on two probes in a row"],
+    ["verified", "ablating the heads costs more than ablating matched control sets"],
   ]);
 }
 
