@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import sys
+import time
 import unittest
 
 BIN = pathlib.Path(os.environ["HEADSCOPE_BIN"])
@@ -52,6 +53,15 @@ class Browser:
     def close(self):
         self.chromium.close()
         self.playwright.stop()
+
+
+def wait(page, condition, seconds=60):
+    """Until a JavaScript expression is true. Playwright's own wait evaluates inside the page, whose policy forbids it."""
+    deadline = time.monotonic() + seconds
+    while not page.evaluate(condition):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {condition}")
+        time.sleep(0.1)
 
 
 # For every text: [contrast with what lies behind it, text]. Backgrounds are opaque, or nothing.

@@ -8,7 +8,7 @@ import subprocess
 import time
 import unittest
 
-from browser import BIN, CONTRASTS, NAMELESS, Browser
+from browser import BIN, CONTRASTS, NAMELESS, Browser, wait
 
 from demo import Demo
 
@@ -79,9 +79,9 @@ class Page(unittest.TestCase):
         self.recorded_pages(url)
 
     def grid_fills(self, page):
-        page.wait_for_function("document.querySelectorAll('#grid td[data-member]').length === 16")
-        page.wait_for_function("[...document.querySelectorAll('#grid .value')].every((e) => /[0-9]/.test(e.textContent))")
-        page.wait_for_function("document.querySelector('#status').textContent.startsWith('live')")
+        wait(page, "document.querySelectorAll('#grid td[data-member]').length === 16")
+        wait(page, "[...document.querySelectorAll('#grid .value')].every((e) => /[0-9]/.test(e.textContent))")
+        wait(page, "document.querySelector('#status').textContent.startsWith('live')")
 
     def induction_is_flagged(self, page):
         flagged = page.locator("#event-list li", has_text="induction").filter(has_text="emerging")
@@ -97,24 +97,24 @@ class Page(unittest.TestCase):
         page.keyboard.press("Enter")
         page.get_by_role("heading", name="Head 1.7 over training").wait_for()
         self.assertEqual(page.locator("#grid td[aria-selected=true]").count(), 1)
-        page.wait_for_function("document.querySelectorAll('#head-charts canvas').length >= 5")
+        wait(page, "document.querySelectorAll('#head-charts canvas').length >= 5")
         label = page.locator("#head-charts .plot").first.get_attribute("aria-label")
         self.assertRegex(label, r"Selectivity: last values induction [0-9.]+")
-        page.get_by_text("step", exact=True).first.click()
+        page.locator(".segments label", has_text="step").click()
         self.assertEqual(page.locator("input[name=axis]:checked").get_attribute("value"), "step")
 
     def connection_drops_and_recovers(self, page, url):
         steps = page.locator("#facts dd").first
         before = int(steps.inner_text().replace(",", ""))
         self.demo.kill()
-        page.wait_for_function("document.querySelector('#status').dataset.state === 'lost'")
+        wait(page, "document.querySelector('#status').dataset.state === 'lost'")
         self.assertIn("connection lost", page.locator("#status").inner_text())
         self.assertEqual(int(steps.inner_text().replace(",", "")) >= before, True)
         type(self).served = Serve(self.demo.run_dir, PORT.findall(url)[0])
         self.addClassCleanup(self.served.close)
         self.assertEqual(self.served.url, url + "/")
-        page.wait_for_function("document.querySelector('#status').dataset.state === 'following'")
-        page.wait_for_function(f"Number(document.querySelector('#facts dd').textContent.replaceAll(',', '')) >= {before}")
+        wait(page, "document.querySelector('#status').dataset.state === 'following'")
+        wait(page, f"Number(document.querySelector('#facts dd').textContent.replaceAll(',', '')) >= {before}")
         self.browser.complaints.clear()  # of requests that no server answered
 
     def recorded_pages(self, url):
@@ -126,6 +126,7 @@ class Page(unittest.TestCase):
         phone = self.browser.open(url, width=390, height=844, motion="reduce")
         self.grid_filled(phone)
         self.assertLessEqual(phone.evaluate("document.documentElement.scrollWidth"), 390)
+        self.assertGreater(phone.evaluate("document.querySelector('#grid').clientWidth"), 300)
         self.assertEqual(phone.evaluate("getComputedStyle(document.querySelector('#grid td')).transitionDuration"), "0s")
         shoot(phone, "phone")
         report = self.demo.run_dir.parent / "report.html"
@@ -134,12 +135,12 @@ class Page(unittest.TestCase):
         self.grid_filled(page)
         page.locator("#grid td").nth(3).click()
         page.get_by_role("heading", name="Head 0.3 over training").wait_for()
-        page.wait_for_function("document.querySelectorAll('#head-charts canvas').length >= 5")
+        wait(page, "document.querySelectorAll('#head-charts canvas').length >= 5")
         self.no_complaints()
 
     def grid_filled(self, page):
-        page.wait_for_function("document.querySelectorAll('#grid td[data-member]').length === 16")
-        page.wait_for_function("document.querySelectorAll('#head-charts canvas').length >= 5")
+        wait(page, "document.querySelectorAll('#grid td[data-member]').length === 16")
+        wait(page, "document.querySelectorAll('#head-charts canvas').length >= 5")
 
 
 if __name__ == "__main__":

@@ -138,8 +138,10 @@ export class LineChart {
       const right = x + wide + 6 * pixels > left + width;
       const textLeft = right ? x - wide - 4 * pixels : x + 4 * pixels;
       const baseline = top + (i % 3 + 1) * 12 * pixels;
+      context.globalAlpha = 0.75;
       context.fillStyle = cssColour("--card");
       context.fillRect(textLeft - 2 * pixels, baseline - 10 * pixels, wide + 4 * pixels, 13 * pixels);
+      context.globalAlpha = 1;
       context.fillStyle = cssColour("--muted");
       context.fillText(mark.label, textLeft, baseline);
     }

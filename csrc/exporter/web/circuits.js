@@ -39,12 +39,12 @@ function lifeBar(life, end) {
 
 function historyList(life) {
   const parts = life.slice(1).map((part) => h("li", {}, stateBadge(part.state),
-    ` step ${figure(part.step, 7)}`, h("span", {class: "unit"}, ` ${tokens(part.tokens)} tokens`)));
+    ` ${figure(part.step, 7)}`, h("span", {class: "unit"}, ` · ${tokens(part.tokens)}`)));
   return parts.length ? h("ol", {class: "history"}, ...parts) : null;
 }
 
 const bestText = (circuit) =>
-  `best selectivity ${figure(num(circuit.best_selectivity))}x, formed needs ${figure(num(circuit.formed_threshold))}x`;
+  `best ${figure(num(circuit.best_selectivity))}x, formed needs ${figure(num(circuit.formed_threshold))}x`;
 
 function circuitCard(circuit, end, choose) {
   const life = lifeOf(circuit);
@@ -68,7 +68,7 @@ export function drawCircuits(choose) {
   const list = byId("circuit-list");
   const end = store.rows.at(-1)?.step ?? 0;
   const key = JSON.stringify([circuits, store.events.length, Math.floor(end / Math.max(1, end / 100))]);
-  setText(byId("circuits-note"), circuits.length ? "" : "No probe has been measured yet.");
+  setText(byId("circuits-note"), circuits.length ? "Steps · tokens at which each state began." : "No probe has been measured yet.");
   if (list.dataset.key === key) return;
   list.dataset.key = key;
   const focused = document.activeElement?.getAttribute("aria-label");
