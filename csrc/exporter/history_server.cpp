@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kReadInterval{1000};
 constexpr size_t kRowsAtOnce = 1500;
-constexpr size_t kReportFigures = 1'000'000;  // about 8 MB of text
+constexpr size_t kReportFigures = 1'000'000;  // about 10 MB of text at worst
 
 /// Shows what another process writes, as it is written.
 class FollowingServer : public MetricsServer {

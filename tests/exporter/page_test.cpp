@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -76,6 +78,42 @@ TEST(Api, SnapshotsFollowACursor) {
   EXPECT_EQ(later["reset"], false);
 }
 
+/// Six digits: half a unit of the sixth is at most 5e-6 of the value. Single precision adds 2^-24.
+double rounding_of(double value) { return (5e-6 + 0x1p-24) * std::abs(value); }
+
+/// The API's figures of a head on a pattern, each reached by `pick`.
+template <typename Pick>
+void expect_figures(const Json& got, const PatternReading& want, const Pick& pick) {
+  const std::map<std::string, double> figures = {{"selectivity", want.selectivity},
+                                                 {"mass", want.mass},
+                                                 {"margin", want.margin},
+                                                 {"margin_z", want.margin_z}};
+  for (const auto& [name, value] : figures) {
+    const double error = std::abs(pick(got[name]).template get<double>() - value);
+    EXPECT_FALSE(!(error <= rounding_of(value))) << name << " differs by " << error;
+  }
+}
+
+TEST(Api, AllHeadsByColumns) {
+  const auto server = start();
+  const Snapshot snapshot = sample_snapshot(600);
+  server->publish(shared(snapshot));
+  const Json row = json(port_of(server->url()), "/api/v1/snapshot")["snapshots"][0];
+  EXPECT_EQ(row["patterns"], Json(snapshot.patterns));
+  for (size_t h = 0; h < snapshot.heads.size(); ++h) {
+    const HeadReading& head = snapshot.heads[h];
+    EXPECT_EQ(row["heads"]["id"][h], Json::array({head.id.layer, head.id.head}));
+    EXPECT_EQ(row["heads"]["participation_ratio"][h], head.participation_ratio);
+    EXPECT_EQ(row["heads"]["prefix_matching"][h], head.prefix_matching);
+    EXPECT_EQ(row["heads"]["specialising"][h], head.specialising);
+    for (size_t p = 0; p < head.patterns.size(); ++p) {
+      expect_figures(row["heads"]["patterns"][p], head.patterns[p],
+                     [&](const Json& column) { return column[h]; });
+    }
+  }
+  EXPECT_EQ(row["circuits"][0]["largest_margin_z"], 1.0 + 1 + 0.25 * 7 - 2);  // of head 1.7
+}
+
 TEST(Api, OneHeadOverTraining) {
   const auto server = start();
   const int port = port_of(server->url());
@@ -86,7 +124,7 @@ TEST(Api, OneHeadOverTraining) {
   const Json& row = answer["snapshots"][1]["head"];
   EXPECT_EQ(row["participation_ratio"], head.participation_ratio);
   EXPECT_EQ(row["class"], "induction");
-  EXPECT_NEAR(row["patterns"][2]["selectivity"].get<double>(), head.patterns[2].selectivity, 1e-3);
+  expect_figures(row["patterns"][2], head.patterns[2], [](const Json& value) { return value; });
   EXPECT_FALSE(answer["snapshots"][1].contains("heads"));
   EXPECT_TRUE(json(port, "/api/v1/snapshot?head=9.9")["snapshots"][0]["head"].is_null());
 }
