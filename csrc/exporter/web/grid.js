@@ -79,6 +79,7 @@ function build(ids, choose) {
     })));
   grid.replaceChildren(h("thead", {}, top), h("tbody", {}, ...body));
   grid.dataset.size = heads.length > 24 ? "dense" : heads.length > 12 ? "small" : "large";
+  document.body.dataset.grid = heads.length > 12 ? "dense" : "";
   grid.onkeydown = (event) => onKey(event, layers, heads, choose);
   const first = view.focus && view.cells.has(view.focus) ? view.focus : headName(ids[0]);
   view.focus = first;
