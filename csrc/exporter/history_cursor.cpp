@@ -22,10 +22,9 @@ void check_files(const std::string& path) {
     std::error_code unknown;
     const fs::file_status status = fs::symlink_status(path + suffix, unknown);
     if (fs::exists(status) && !fs::is_regular_file(status)) {
-      throw std::runtime_error(
-          path + suffix + " is a " +
-          (fs::is_symlink(status) ? "symbolic link" : "thing that is no file") +
-          "; copy the run's own files into a directory and name that");
+      throw std::runtime_error(path + suffix +
+                               (fs::is_symlink(status) ? " is a symbolic link" : " is not a file") +
+                               "; copy the run's own files into a directory and name that");
     }
     if (*suffix == '\0' && !fs::exists(status)) {
       throw std::runtime_error("there is no run history at " + path);

@@ -17,8 +17,9 @@ namespace {
 /// Replaces `file` in one step: who has it open goes on seeing the old one whole.
 void write_file(const std::string& file, const std::string& text) {
   const std::string partial = file + ".partial";
+  std::remove(partial.c_str());  // of a report that was killed
   std::FILE* stream = std::fopen(partial.c_str(), "wbx");
-  if (stream == nullptr) fail(partial);
+  if (stream == nullptr) fail(file);
   const bool written = std::fwrite(text.data(), 1, text.size(), stream) == text.size();
   if (std::fclose(stream) != 0 || !written || std::rename(partial.c_str(), file.c_str()) != 0) {
     const int cause = errno;
@@ -37,10 +38,10 @@ void log_line(LogLevel level, const std::string& line) {
 
 std::string report(const ReportArguments& arguments) {
   if (arguments.json) return report_json(arguments.run_dir) + "\n";
-  std::string page = report_html(arguments.run_dir);
+  const std::string page = report_html(arguments.run_dir);
   if (arguments.html.empty()) return page;
   write_file(arguments.html, page);
-  return "";
+  return {};
 }
 
 std::string serve(const ServeArguments& arguments) {
@@ -62,7 +63,7 @@ std::string serve(const ServeArguments& arguments) {
   int signal = 0;
   sigwait(&ends, &signal);
   server->close();
-  return "";
+  return {};
 }
 
 }  // namespace headscope::cli

@@ -2,8 +2,10 @@
 query that is answered otherwise."""
 
 import json
+import os
 import pathlib
 import subprocess
+import tempfile
 import unittest
 import urllib.request
 
@@ -27,6 +29,29 @@ def get(url):
         return json.load(answer)
 
 
+class Refusals(unittest.TestCase):
+    """What cannot be shown: exit 2, a line that names it, nothing on standard output."""
+
+    def refused(self, *arguments):
+        run = subprocess.run([BIN / "headscope", *arguments], capture_output=True, text=True, timeout=60)
+        self.assertEqual((run.returncode, run.stdout), (2, ""))
+        return run.stderr
+
+    def test_a_directory_without_a_history(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for command in ("serve", "report"):
+                self.assertIn(f"there is no run history at {folder}", self.refused(command, folder))
+
+    def test_a_pipe_in_the_place_of_the_history(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkfifo(pathlib.Path(folder) / "history.sqlite")
+            for command in ("serve", "report"):
+                self.assertIn("is not a file", self.refused(command, folder))
+
+    def test_html_and_json_at_once(self):
+        self.assertIn("--json", self.refused("report", "run", "--json", "--html", "page.html"))
+
+
 class Api(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -44,8 +69,9 @@ class Api(unittest.TestCase):
     @classmethod
     def stop(cls):
         cls.server.terminate()
-        cls.server.wait(30)
+        status = cls.server.wait(30)
         cls.server.stdout.close()
+        assert status == 0, f"headscope serve ends with {status} on SIGTERM"
 
     def fits(self, target):
         """The answer to a target, checked against the description of its path."""
@@ -78,6 +104,12 @@ class Api(unittest.TestCase):
         report = json.loads(subprocess.check_output([BIN / "headscope", "report", self.demo.run_dir, "--json"]))
         self.assertEqual(report["run"]["step"], get(self.url + "/api/v1/run")["step"])
         self.assertEqual(len(report["timeline"]["snapshots"]), len(get(self.url + "/api/v1/snapshot")["snapshots"]))
+
+    def test_a_report_that_cannot_be_written(self):
+        run = subprocess.run([BIN / "headscope", "report", self.demo.run_dir, "--html", "/nonexistent/page.html"],
+                             capture_output=True, text=True, timeout=60)
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("/nonexistent/page.html: cannot be written", run.stderr)
 
     def test_schemathesis_finds_nothing(self):
         # Left out: the HTTP library itself refuses TRACE, with 400. Other methods are in tests/exporter/page_test.cpp.
