@@ -11,6 +11,8 @@ TORCH_LEAST=2.8
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config python3 python3-venv prometheus-cpp-dev libcivetweb-dev
   libcli11-dev libssl-dev nlohmann-json3-dev libsqlite3-dev libhwy-dev libgtest-dev libgmock-dev)
 TEST_PACKAGES=(clang-format-14 curl git sqlite3)
+PAGE_TEST_PACKAGES=(chromium fonts-dejavu-core)
+PAGE_TEST_PYTHON=(playwright==1.65.2 schemathesis==4.32.5)
 
 say() { printf '[run.sh] %s\n' "$*" >&2; }
 die() {
@@ -142,6 +144,31 @@ need_dashboard_tools() {
   else
     [ -z "${CI:-}" ] || die "the dashboards' tools could not be installed" "$(tail -n 2 "$BUILD/pip.log")"
     say "the dashboards' tools could not be installed; the tests that need them will be skipped"
+  fi
+}
+
+# A browser and what drives it, for the tests of the page and its API (tests/e2e/browser.py). CI needs them; elsewhere
+# the tests skip what is not there.
+need_browser() {
+  local folder=$BUILD/tools/page stamp
+  stamp=$folder/${PAGE_TEST_PYTHON[*]}
+  stamp=${stamp// /-}
+  if [ -n "${CI:-}" ]; then
+    need_packages "${PAGE_TEST_PACKAGES[@]}"
+  elif ! command -v chromium >/dev/null; then
+    say "no chromium: the tests of the page will be skipped (Debian package chromium)"
+    return
+  fi
+  [ -f "$stamp" ] && return
+  say "installing ${PAGE_TEST_PYTHON[*]} into build/tools/page"
+  rm -rf "$folder"
+  if "${PYTHON:-python3}" -m venv "$folder" >&2 &&
+    "$folder/bin/python" -m pip install -q --disable-pip-version-check "${PAGE_TEST_PYTHON[@]}" >&2; then
+    touch "$stamp"
+  else
+    rm -rf "$folder"
+    [ -z "${CI:-}" ] || die "pip could not install ${PAGE_TEST_PYTHON[*]} (its message is above)"
+    say "they could not be installed; the tests that need them will be skipped"
   fi
 }
 
@@ -283,6 +310,7 @@ command_test() {
   prepare "${TEST_PACKAGES[@]}"
   need_monitoring_tools
   need_dashboard_tools
+  if [[ ${#labels[@]} -eq 0 || " ${labels[*]} " == *" e2e "* ]]; then need_browser; fi
   local summary=("$ROOT/tests/summary.py" --ledger "$ROOT/docs/ci.md" --seconds "set-up=$((SECONDS - started))")
   local lap=$SECONDS failed=0
   build_targets "$BUILD" all

@@ -131,9 +131,14 @@ void write_response(mg_connection* connection, const HttpResponse& response, boo
                      mg_get_response_code_text(connection, response.status) +
                      "\r\nContent-Type: " + response.content_type +
                      "\r\nContent-Length: " + std::to_string(response.body.size() + tail.size()) +
-                     "\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store"
-                     "\r\nConnection: close\r\n";
-  for (const auto& [name, value] : response.headers) head += name + ": " + value + "\r\n";
+                     "\r\nX-Content-Type-Options: nosniff"
+                     "\r\nCross-Origin-Resource-Policy: same-origin\r\nConnection: close\r\n";
+  bool cache_control = false;
+  for (const auto& [name, value] : response.headers) {
+    head += name + ": " + value + "\r\n";
+    cache_control |= name == "Cache-Control";
+  }
+  if (!cache_control) head += "Cache-Control: no-store\r\n";
   head += "\r\n";
   if (mg_write(connection, head.data(), head.size()) <= 0 || !with_body) return;
   for (const std::string_view part : {std::string_view(response.body), tail}) {
@@ -161,8 +166,12 @@ struct HttpServer::Impl {
     const mg_request_info* info = mg_get_request_info(connection);
     const auto* self = static_cast<const Impl*>(info->user_data);
     const auto text = [](const char* s) { return std::string(s ? s : ""); };
-    const HttpRequest request{text(info->request_method), text(info->local_uri_raw),
-                              text(mg_get_header(connection, "Authorization"))};
+    const HttpRequest request{.method = text(info->request_method),
+                              .path = text(info->local_uri_raw),
+                              .query = text(info->query_string),
+                              .host = text(mg_get_header(connection, "Host")),
+                              .if_none_match = text(mg_get_header(connection, "If-None-Match")),
+                              .authorization = text(mg_get_header(connection, "Authorization"))};
     HttpResponse response;
     try {
       response = self->handler(request);

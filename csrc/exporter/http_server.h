@@ -10,8 +10,11 @@ namespace headscope::exporter {
 
 struct HttpRequest {
   std::string method;  ///< "GET", ...
-  std::string path;  ///< URL-decoded, as sent: not cleaned, without the query; empty when it names
-                     ///< another host
+  std::string path;   ///< URL-decoded, as sent: not cleaned, without the query; empty when it names
+                      ///< another host
+  std::string query;  ///< what follows the '?', as sent
+  std::string host;   ///< the header, as sent
+  std::string if_none_match;  ///< the header, as sent
   std::string authorization;  ///< the header, as sent
 };
 
@@ -19,7 +22,7 @@ struct HttpResponse {
   int status = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
-  std::vector<std::pair<std::string, std::string>> headers;
+  std::vector<std::pair<std::string, std::string>> headers;  ///< Cache-Control: else no-store
   std::shared_ptr<const std::string> tail;  ///< follows the body; shared by many answers
 };
 

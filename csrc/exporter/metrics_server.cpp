@@ -12,9 +12,11 @@
 #include "csrc/exporter/access.h"
 #include "csrc/exporter/atomic_file.h"
 #include "csrc/exporter/collect.h"
+#include "csrc/exporter/host_check.h"
 #include "csrc/exporter/http_server.h"
-#include "csrc/exporter/landing_page.h"
-#include "csrc/exporter/process_bound.h"
+#include "csrc/exporter/page.h"
+#include "csrc/exporter/process_bound_server.h"
+#include "csrc/exporter/run_api.h"
 #include "csrc/exporter/sanitise.h"
 #include "headscope/sinks.h"
 
@@ -69,8 +71,13 @@ void check_options(const ServerOptions& options) {
 class Server : public MetricsServer {
  public:
   explicit Server(const ServerOptions& options)
-      : options_(options), address_(numeric_address(options.host)), auth_(options.access) {
+      : options_(options),
+        address_(numeric_address(options.host)),
+        auth_(options.access),
+        host_names_(options.host_names),
+        api_({options.facts, options.health, options.run_dir, options.live}) {
     check_options(options_);
+    host_names_.push_back(machine_name());
     exposition_ = std::make_shared<const Exposition>(ExportState{}, 0);
     start();
     // "All interfaces" is no address to go to.
@@ -89,6 +96,7 @@ class Server : public MetricsServer {
     const auto last = current();
     auto next = std::make_shared<const Exposition>(state_after(last->state(), snapshot),
                                                    last->number() + 1);
+    api_.publish(snapshot);
     const std::lock_guard lock(mutex_);
     exposition_.swap(next);
   }
@@ -153,9 +161,19 @@ class Server : public MetricsServer {
     return serialised_;
   }
 
-  HttpResponse answer(const HttpRequest& request) const {
-    const bool known =
-        request.path == "/metrics" || request.path == "/" || request.path == "/-/healthy";
+  HttpResponse answer(const HttpRequest& request) {
+    if (!is_own_host(request.host, host_names_)) {
+      return {421,
+              "text/plain; charset=utf-8",
+              "the name '" + sanitise_terminal(request.host.substr(0, kMaxLabelBytes)) +
+                  "' is not one of this server's: use its IP address, or add the name to "
+                  "host_names\n",
+              {},
+              {}};
+    }
+    const WebAsset* asset = web_asset(request.path);
+    const bool known = asset != nullptr || RunApi::knows(request.path) ||
+                       request.path == "/metrics" || request.path == "/-/healthy";
     if (!known) return {404, "text/plain; charset=utf-8", "not found\n", {}, {}};
     if (request.method != "GET" && request.method != "HEAD") {
       return {
@@ -169,13 +187,8 @@ class Server : public MetricsServer {
               {{"WWW-Authenticate", "Basic realm=\"headscope\", charset=\"UTF-8\""}},
               {}};
     }
-    if (request.path == "/") {
-      return {200,
-              "text/html; charset=utf-8",
-              landing_page(options_.facts, current()->state().latest.get()),
-              {{"Content-Security-Policy", kPagePolicy}},
-              {}};
-    }
+    if (asset != nullptr) return page_response(*asset, request);
+    if (RunApi::knows(request.path)) return api_.answer(request);
     const std::shared_ptr<const Exposition> now = serialised();
     return {
         200,
@@ -206,18 +219,14 @@ class Server : public MetricsServer {
   const ServerOptions options_;
   const std::string address_;
   const BasicAuth auth_;
+  std::vector<std::string> host_names_;
+  RunApi api_;
   std::string url_;
   mutable std::mutex serialising_;  // scrapes only
   mutable std::shared_ptr<const Exposition> serialised_;
   mutable std::mutex mutex_;
   std::shared_ptr<const Exposition> exposition_;
   std::unique_ptr<HttpServer> http_;  // last: its threads use all of the above
-};
-
-class ProcessBoundServer : public ProcessBound<MetricsServer> {
- public:
-  using ProcessBound::ProcessBound;
-  std::string url() const override { return sink().url(); }
 };
 
 }  // namespace

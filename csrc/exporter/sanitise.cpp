@@ -91,30 +91,4 @@ std::string sanitise_terminal(std::string_view text) {
   return clean;
 }
 
-std::string escape_html(std::string_view text) {
-  std::string escaped;
-  for (const char c : sanitise_label(text)) {
-    switch (c) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      case '\'':
-        escaped += "&#39;";
-        break;
-      default:
-        escaped += c;
-    }
-  }
-  return escaped;
-}
-
 }  // namespace headscope::exporter

@@ -28,7 +28,4 @@ double exposable(double value);
 /// nothing is a command.
 std::string sanitise_terminal(std::string_view text);
 
-/// Text for HTML content and quoted attributes.
-std::string escape_html(std::string_view text);
-
 }  // namespace headscope::exporter

@@ -36,12 +36,13 @@ struct Options {
   std::string run_name = {};  ///< label of the run; default: last part of run_dir, else "run"
   bool serve = true;          ///< /metrics over HTTP
   std::string host = "127.0.0.1";
-  int port = 9464;                      ///< taken: the next free one; 0: any
-  AccessOptions access = {};            ///< password and TLS of the server, off by default
-  std::string textfile = {};            ///< the metrics as a .prom file too; empty: no file
-  DeadlineTokens deadline_tokens = {};  ///< for the alert on a circuit that is late
-  bool progress = false;                ///< a terminal progress line on stderr
-  int64_t total_steps = 0;              ///< for the progress line; 0: unknown
+  std::vector<std::string> host_names = {};  ///< further names of the server (sinks.h)
+  int port = 9464;                           ///< taken: the next free one; 0: any
+  AccessOptions access = {};                 ///< password and TLS of the server, off by default
+  std::string textfile = {};                 ///< the metrics as a .prom file too; empty: no file
+  DeadlineTokens deadline_tokens = {};       ///< for the alert on a circuit that is late
+  bool progress = false;                     ///< a terminal progress line on stderr
+  int64_t total_steps = 0;                   ///< for the progress line; 0: unknown
   std::vector<std::shared_ptr<Sink>> sinks = {};  ///< further sinks of the user's
   std::function<void(const Event&)> on_event =
       {};                  ///< called on the sink thread; may throw (counted)

@@ -34,7 +34,8 @@ struct AccessOptions {
   std::string certificate_file;  ///< PEM with certificate and private key: HTTPS instead of HTTP
 };
 
-/// /metrics and a landing page over HTTP, from the latest snapshot (docs/metrics.md).
+/// /metrics (docs/metrics.md), the live page (docs/dashboards.md) and its JSON API (docs/api.md)
+/// over HTTP.
 struct ServerOptions {
   std::string host = "127.0.0.1";  ///< IPv4 address or "localhost"; 0.0.0.0: all interfaces
   int port = 9464;                 ///< 0: any free port
@@ -43,6 +44,12 @@ struct ServerOptions {
   int request_timeout_ms = 2000;
   std::string endpoint_file;  ///< holds the URL while the server runs; empty: no file
   AccessOptions access;
+  /// Names besides IP addresses, "localhost" and the machine's own that requests may call the
+  /// server by; "*": any. Others are refused, because a page elsewhere may have made its name point
+  /// here.
+  std::vector<std::string> host_names;
+  std::string run_dir;  ///< where a resumed run's earlier segments are read from; empty: not shown
+  bool live = true;     ///< what the page says of the run: false: recorded
   RunFacts facts;
   DeadlineTokens deadline_tokens;
   /// Read at every scrape; must be thread-safe and wait-free for the training thread. Empty: the
@@ -106,6 +113,16 @@ struct RunHistory {
       snapshots;  ///< in order of step; events and ablations attached
 };
 HEADSCOPE_API RunHistory read_history(const std::string& run_dir);
+
+/// Serves the page of a recorded run, or of one that another process still writes: its history in
+/// `options.run_dir` is read again every second. Facts come from there; a file or link in the
+/// history's place gives a clear error. Throws like start_metrics_server() and read_history().
+HEADSCOPE_API std::shared_ptr<MetricsServer> serve_history(const ServerOptions& options);
+
+/// All that the page shows of a recorded run, as one JSON document (docs/api.md), and the page with
+/// that in it: one HTML file that needs no server. Throw std::runtime_error naming path and cause.
+HEADSCOPE_API std::string report_json(const std::string& run_dir);
+HEADSCOPE_API std::string report_html(const std::string& run_dir);
 
 /// One terminal line: step, loss, tokens/s, top heads, circuit states; rewritten in place on a TTY,
 /// plain lines elsewhere.

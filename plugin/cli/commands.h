@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace headscope::cli {
 
@@ -38,5 +39,21 @@ struct MetricsArguments {
 };
 /// The Prometheus text of the run's end.
 std::string metrics(const MetricsArguments& arguments);
+
+struct ServeArguments {
+  std::string run_dir;
+  std::string host = "127.0.0.1";
+  int port = 9464;  ///< taken: the next free one; 0: any
+  std::vector<std::string> host_names;
+};
+/// Prints the page's address and serves it until SIGINT or SIGTERM; returns nothing to print.
+std::string serve(const ServeArguments& arguments);
+
+struct ReportArguments {
+  std::string run_dir;
+  std::string html;  ///< written in one step; empty: the page is the text to print
+  bool json = false;
+};
+std::string report(const ReportArguments& arguments);
 
 }  // namespace headscope::cli

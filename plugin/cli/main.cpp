@@ -1,5 +1,5 @@
-// headscope rank | replay | history | metrics: recorded trajectories and run histories, without
-// torch.
+// headscope rank | replay | history | metrics | serve | report: recorded trajectories and run
+// histories, without torch.
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
@@ -106,6 +106,31 @@ void add_metrics(CLI::App& app, MetricsArguments& arguments) {
       "http://localhost:9091/metrics/job/headscope/instance/a");
 }
 
+void add_serve(CLI::App& app, ServeArguments& arguments) {
+  auto* command = app.add_subcommand(
+      "serve", "Show the page of a run directory, while the run writes it or after");
+  command->add_option("run_dir", arguments.run_dir, "The monitor's run directory")->required();
+  command->add_option("--port", arguments.port, "Taken: the next free one; 0: any free one")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  command->add_option("--host", arguments.host, "IPv4 address to listen on; 0.0.0.0: all")
+      ->capture_default_str();
+  command->add_option("--host-name", arguments.host_names,
+                      "A name that browsers may call this server by, besides IP addresses, "
+                      "localhost and the machine's own; may be given several times");
+  command->footer("Example:\n  headscope serve runs/a --port 8000");
+}
+
+void add_report(CLI::App& app, ReportArguments& arguments) {
+  auto* command = app.add_subcommand(
+      "report", "The page of a run directory as one HTML file that needs no server");
+  command->add_option("run_dir", arguments.run_dir, "The monitor's run directory")->required();
+  auto* as_json = command->add_flag("--json", arguments.json, "The data of the page as JSON");
+  command->add_option("--html", arguments.html, "Write this file (default: standard output)")
+      ->excludes(as_json);
+  command->footer("Example:\n  headscope report runs/a --html a.html");
+}
+
 int run(int argc, char** argv) {
   CLI::App app("headscope: watch attention heads form circuits", "headscope");
   app.set_version_flag("--version", "headscope " HEADSCOPE_VERSION);
@@ -115,10 +140,14 @@ int run(int argc, char** argv) {
   ReplayArguments replay_arguments;
   HistoryArguments history_arguments;
   MetricsArguments metrics_arguments;
+  ServeArguments serve_arguments;
+  ReportArguments report_arguments;
   add_rank(app, rank_arguments);
   add_replay(app, replay_arguments);
   add_history(app, history_arguments);
   add_metrics(app, metrics_arguments);
+  add_serve(app, serve_arguments);
+  add_report(app, report_arguments);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -129,6 +158,8 @@ int run(int argc, char** argv) {
     if (app.got_subcommand("rank")) return print(rank(rank_arguments));
     if (app.got_subcommand("replay")) return print(replay(replay_arguments));
     if (app.got_subcommand("metrics")) return print(metrics(metrics_arguments));
+    if (app.got_subcommand("serve")) return print(serve(serve_arguments));
+    if (app.got_subcommand("report")) return print(report(report_arguments));
     return print(history(history_arguments));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "headscope: %s\n", error.what());

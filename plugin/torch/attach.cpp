@@ -35,6 +35,8 @@ std::shared_ptr<Monitor> Monitor::attach(Options options) {
       if (std::filesystem::is_directory(run_dir))
         server.endpoint_file = (run_dir / "endpoint").string();
       server.access = options.access;
+      server.host_names = options.host_names;
+      server.run_dir = options.run_dir;
       server.facts = facts;
       server.deadline_tokens = options.deadline_tokens;
       server.health = [health] { return health->read(); };

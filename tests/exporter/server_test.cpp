@@ -152,18 +152,6 @@ TEST(Server, AMalformedRequestGetsAPlainAnswer) {
                             HasSubstr("\r\n\r\nBad Request\n"), Not(HasSubstr("script"))));
 }
 
-TEST(Server, PageEscapesTheFacts) {
-  ServerOptions options;
-  options.facts = {{"run_id", "<script>alert(1)</script>"}};
-  const auto server = start(options);
-  const HttpAnswer answer = http(port_of(server->url()), "/");
-  EXPECT_EQ(answer.status, 200);
-  EXPECT_THAT(answer.body, AllOf(HasSubstr("&lt;script&gt;"), Not(HasSubstr("<script>")),
-                                 HasSubstr("href=\"/metrics\"")));
-  EXPECT_THAT(answer.header("Content-Security-Policy"), HasSubstr("default-src 'none'"));
-  EXPECT_EQ(answer.header("X-Content-Type-Options"), "nosniff");
-}
-
 TEST(Server, ATakenPortMeansTheNextOne) {
   const auto first = start();
   const int taken = port_of(first->url());

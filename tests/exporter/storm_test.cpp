@@ -204,7 +204,7 @@ int status_of(int port, const std::string& bytes) {
 TEST(Storm, MalformedRequestsGetTheirCodes) {
   const auto server = start();
   const int port = port_of(server->url());
-  const std::string end = " HTTP/1.1\r\nHost: x\r\n\r\n";
+  const std::string end = " HTTP/1.1\r\nHost: localhost\r\n\r\n";
   EXPECT_EQ(status_of(port, "\x16\x03\x01\xFF\xFE\r\n\r\n"), 400);
   EXPECT_EQ(status_of(port, std::string("GET /me\0trics HTTP/1.1\r\n\r\n", 26)), 400);
   EXPECT_EQ(status_of(port, "GET /" + std::string(70000, 'x') + end), 400);
