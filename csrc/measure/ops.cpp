@@ -36,84 +36,72 @@ AttentionCall call_of(const OptionalTensor& mask, bool is_causal, std::optional<
           .sinks = sinks};
 }
 
-// Backend entry points: the checks, then the kernel.
+// The kernels of one kind of device.
 
 #ifndef HEADSCOPE_EMULATED
-void gram_cpu(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z,
-              const at::Tensor& shift, const OptionalTensor& keep) {
-  measure::check_gram(gram, sum, count, z, shift, keep);
-  cpu::accumulate_gram_(gram, sum, count, z, shift, keep);
-}
-
-RowTensors mass_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows,
-                    const at::Tensor& targets, const at::Tensor& offsets, int64_t groups,
-                    const OptionalTensor& mask, bool is_causal, std::optional<double> scale,
-                    double softcap, int64_t window, const OptionalTensor& documents,
-                    const OptionalTensor& sinks) {
-  const AttentionCall call = call_of(mask, is_causal, scale, softcap, window, documents, sinks);
-  measure::check_attention(q, k, call);
-  measure::check_rows(q, rows);
-  measure::check_targets(rows, targets, offsets, groups);
-  return cpu::attention_mass(q, k, rows, targets, offsets, groups, call);
-}
-
-at::Tensor rows_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                    const at::Tensor& rows, const OptionalTensor& mask, bool is_causal,
-                    std::optional<double> scale, double softcap, int64_t window,
-                    const OptionalTensor& documents, const OptionalTensor& sinks) {
-  const AttentionCall call = call_of(mask, is_causal, scale, softcap, window, documents, sinks);
-  measure::check_attention(q, k, call);
-  measure::check_rows(q, rows);
-  measure::check_values(q, k, v);
-  return cpu::recompute_rows(q, k, v, rows, call);
-}
-
-at::Tensor eigenvalues_cpu(const at::Tensor& matrices) {
-  measure::check_matrices(matrices);
-  return cpu::symmetric_eigenvalues(matrices);
-}
+struct Cpu {
+  static constexpr auto gram = cpu::accumulate_gram_;
+  static constexpr auto mass = cpu::attention_mass;
+  static constexpr auto rows = cpu::recompute_rows;
+  static at::Tensor eigenvalues(const at::Tensor& matrices) {
+    return cpu::symmetric_eigenvalues(matrices);
+  }
+};
 #endif
 
 #ifdef HEADSCOPE_CUDA
-void gram_cuda(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z,
-               const at::Tensor& shift, const OptionalTensor& keep) {
+struct Cuda {
+  static constexpr auto gram = cuda::accumulate_gram_;
+  static constexpr auto mass = cuda::attention_mass;
+  static constexpr auto rows = cuda::recompute_rows;
+  static constexpr auto eigenvalues = cuda::symmetric_eigenvalues;
+};
+#endif
+
+const at::Tensor* given(const OptionalTensor& tensor) { return tensor ? &*tensor : nullptr; }
+
+// Entry points of a device: the checks, then the kernel.
+
+template <typename Device>
+void gram_on(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z,
+             const at::Tensor& shift, const OptionalTensor& keep) {
   measure::check_gram(gram, sum, count, z, shift, keep);
-  measure::check_device(z, {&gram, &sum, &count, &shift, keep ? &*keep : nullptr});
-  cuda::accumulate_gram_(gram, sum, count, z, shift, keep);
+  measure::check_device(z, {&gram, &sum, &count, &shift, given(keep)});
+  Device::gram(gram, sum, count, z, shift, keep);
 }
 
-RowTensors mass_cuda(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows,
-                     const at::Tensor& targets, const at::Tensor& offsets, int64_t groups,
-                     const OptionalTensor& mask, bool is_causal, std::optional<double> scale,
-                     double softcap, int64_t window, const OptionalTensor& documents,
-                     const OptionalTensor& sinks) {
+template <typename Device>
+RowTensors mass_on(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows,
+                   const at::Tensor& targets, const at::Tensor& offsets, int64_t groups,
+                   const OptionalTensor& mask, bool is_causal, std::optional<double> scale,
+                   double softcap, int64_t window, const OptionalTensor& documents,
+                   const OptionalTensor& sinks) {
   const AttentionCall call = call_of(mask, is_causal, scale, softcap, window, documents, sinks);
   measure::check_attention(q, k, call);
   measure::check_rows(q, rows);
   measure::check_targets(rows, targets, offsets, groups);
-  measure::check_device(q, {&k, mask ? &*mask : nullptr, documents ? &*documents : nullptr,
-                            sinks ? &*sinks : nullptr});
-  return cuda::attention_mass(q, k, rows, targets, offsets, groups, call);
+  measure::check_device(q, {&k, given(mask), given(documents), given(sinks)});
+  return Device::mass(q, k, rows, targets, offsets, groups, call);
 }
 
-at::Tensor rows_cuda(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const at::Tensor& rows, const OptionalTensor& mask, bool is_causal,
-                     std::optional<double> scale, double softcap, int64_t window,
-                     const OptionalTensor& documents, const OptionalTensor& sinks) {
+template <typename Device>
+at::Tensor rows_on(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                   const at::Tensor& rows, const OptionalTensor& mask, bool is_causal,
+                   std::optional<double> scale, double softcap, int64_t window,
+                   const OptionalTensor& documents, const OptionalTensor& sinks) {
   const AttentionCall call = call_of(mask, is_causal, scale, softcap, window, documents, sinks);
   measure::check_attention(q, k, call);
   measure::check_rows(q, rows);
   measure::check_values(q, k, v);
-  measure::check_device(q, {&k, &v, mask ? &*mask : nullptr, documents ? &*documents : nullptr,
-                            sinks ? &*sinks : nullptr});
-  return cuda::recompute_rows(q, k, v, rows, call);
+  measure::check_device(q, {&k, &v, given(mask), given(documents), given(sinks)});
+  return Device::rows(q, k, v, rows, call);
 }
 
-at::Tensor eigenvalues_cuda(const at::Tensor& matrices) {
+template <typename Device>
+at::Tensor eigenvalues_on(const at::Tensor& matrices) {
   measure::check_matrices(matrices);
-  return cuda::symmetric_eigenvalues(matrices);
+  return Device::eigenvalues(matrices);
 }
-#endif
 
 // Fake implementations: shapes and dtypes only.
 
@@ -175,26 +163,13 @@ void define(torch::Library& library) {
   library.def("symmetric_eigenvalues(Tensor matrices) -> Tensor");
 }
 
-#ifdef HEADSCOPE_CUDA
-void implement_cuda(torch::Library& library) {
-  library.impl("accumulate_gram_", gram_cuda);
-  library.impl("attention_mass", mass_cuda);
-  library.impl("recompute_rows", rows_cuda);
-  library.impl("symmetric_eigenvalues", eigenvalues_cuda);
+template <typename Device>
+void implement(torch::Library& library) {
+  library.impl("accumulate_gram_", gram_on<Device>);
+  library.impl("attention_mass", mass_on<Device>);
+  library.impl("recompute_rows", rows_on<Device>);
+  library.impl("symmetric_eigenvalues", eigenvalues_on<Device>);
 }
-#endif
-
-#ifdef HEADSCOPE_EMULATED
-// The parity tests' build: the CUDA route over emulated kernels, whose memory is the host's.
-constexpr auto implement_cpu = implement_cuda;
-#else
-void implement_cpu(torch::Library& library) {
-  library.impl("accumulate_gram_", gram_cpu);
-  library.impl("attention_mass", mass_cpu);
-  library.impl("recompute_rows", rows_cpu);
-  library.impl("symmetric_eigenvalues", eigenvalues_cpu);
-}
-#endif
 
 void implement_meta(torch::Library& library) {
   library.impl("accumulate_gram_", gram_meta);
@@ -214,9 +189,14 @@ void pass_autograd(torch::Library& library) {
 const measure::Registration registration(
     "headscope::accumulate_gram_",
     {{torch::Library::DEF, std::nullopt, define},
-     {torch::Library::IMPL, c10::DispatchKey::CPU, implement_cpu},
+#ifdef HEADSCOPE_EMULATED
+     // The parity tests' build: emulated kernels, whose device memory is the host's.
+     {torch::Library::IMPL, c10::DispatchKey::CPU, implement<Cuda>},
+#else
+     {torch::Library::IMPL, c10::DispatchKey::CPU, implement<Cpu>},
+#endif
 #ifdef HEADSCOPE_CUDA
-     {torch::Library::IMPL, c10::DispatchKey::CUDA, implement_cuda},
+     {torch::Library::IMPL, c10::DispatchKey::CUDA, implement<Cuda>},
 #endif
      {torch::Library::IMPL, c10::DispatchKey::Meta, implement_meta},
      {torch::Library::IMPL, c10::DispatchKey::Autograd, pass_autograd}});
