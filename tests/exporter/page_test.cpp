@@ -120,7 +120,7 @@ TEST(Api, OneHeadOverTraining) {
   for (const int64_t step : {600, 610, 620}) server->publish(shared(sample_snapshot(step)));
   const Json answer = json(port, "/api/v1/snapshot?head=1.4");
   ASSERT_EQ(answer["snapshots"].size(), 3u);
-  const HeadReading& head = sample_snapshot(610).heads[12];
+  const HeadReading head = sample_snapshot(610).heads[12];
   const Json& row = answer["snapshots"][1]["head"];
   EXPECT_EQ(row["participation_ratio"], head.participation_ratio);
   EXPECT_EQ(row["class"], "induction");
