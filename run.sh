@@ -27,8 +27,8 @@ usage() {
 ./run.sh setup                 install what is missing, find or install torch, build everything
 ./run.sh demo [ARGS]           train the demo with the monitor attached; --help lists ARGS
 ./run.sh test [--long] [--label LABEL]...
-                               build and run the tests; labels: unit parity emulated exporter plugin e2e
-                               consumer lint, and with --long gpu
+                               build and run the tests; labels: unit parity emulated exporter rules plugin
+                               e2e consumer lint, and with --long gpu
 ./run.sh bench [ARGS]          build and run the benchmarks
 
 Each does all the set-up it needs and is quick when nothing has changed.
@@ -299,7 +299,7 @@ command_test() {
     case $1 in
       --long) export HEADSCOPE_LONG=1 ;;
       --label)
-        [ $# -gt 1 ] || die "--label needs a value" "unit, parity, emulated, exporter, plugin, e2e, consumer, lint or gpu"
+        [ $# -gt 1 ] || die "--label needs a value" "unit, parity, emulated, exporter, rules, plugin, e2e, consumer, lint or gpu"
         labels+=("$2")
         shift
         ;;
