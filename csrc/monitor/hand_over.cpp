@@ -3,12 +3,17 @@
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
+
 namespace headscope {
 
 HandOver::HandOver(Capture& capture, bool spectra_stay) {
   for (auto& [layer, own] : capture.layers) {
-    if (!device_ && !own.spectrum.empty() && !own.spectrum.gram.is_cpu())
-      device_ = own.spectrum.gram.device();
+    if (!own.spectrum.empty()) {
+      const c10::Device device = own.spectrum.gram.device();
+      if (!device.is_cpu() && std::find(devices_.begin(), devices_.end(), device) == devices_.end())
+        devices_.push_back(device);
+    }
     if (!spectra_stay) {
       to_host(own.spectrum);
       to_host(own.null_spectrum);
@@ -18,9 +23,10 @@ HandOver::HandOver(Capture& capture, bool spectra_stay) {
     to_host(own.sinks);
     to_host(own.self_check);
   }
-  if (!device_) return;
-  copied_.emplace(device_->type());
-  copied_->record(c10::impl::VirtualGuardImpl(device_->type()).getStream(*device_));
+  for (const c10::Device device : devices_) {
+    copied_.emplace_back(device.type());
+    copied_.back().record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
 }
 
 void HandOver::to_host(at::Tensor& tensor) {
@@ -43,18 +49,20 @@ void HandOver::to_host(AttentionRows& rows) {
 }
 
 std::unique_ptr<HandOver::Reading> HandOver::arrived() {
-  if (copied_) copied_->synchronize();
+  for (const c10::Event& event : copied_) event.synchronize();
   return std::make_unique<Reading>(*this);
 }
 
 HandOver::Reading::Reading(const HandOver& hand_over) {
-  if (!hand_over.device_) return;
-  const c10::impl::VirtualGuardImpl device(hand_over.device_->type());
-  before_ = device.exchangeStream(device.getStreamFromGlobalPool(*hand_over.device_));
+  for (const c10::Device device : hand_over.devices_) {
+    const c10::impl::VirtualGuardImpl guard(device.type());
+    before_.push_back(guard.exchangeStream(guard.getStreamFromGlobalPool(device)));
+  }
 }
 
 HandOver::Reading::~Reading() {
-  if (before_) c10::impl::VirtualGuardImpl(before_->device_type()).exchangeStream(*before_);
+  for (const c10::Stream& stream : before_)
+    c10::impl::VirtualGuardImpl(stream.device_type()).exchangeStream(stream);
 }
 
 }  // namespace headscope

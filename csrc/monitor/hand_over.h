@@ -4,7 +4,6 @@
 #include <c10/core/Stream.h>
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "csrc/monitor/capture.h"
@@ -30,7 +29,7 @@ class HandOver {
     Reading& operator=(const Reading&) = delete;
 
    private:
-    std::optional<c10::Stream> before_;
+    std::vector<c10::Stream> before_;
   };
 
   /// On the analysis thread: waits until all copies are there.
@@ -41,8 +40,8 @@ class HandOver {
   void to_host(SpectrumCapture& spectrum);
   void to_host(AttentionRows& rows);
 
-  std::optional<c10::Device> device_;  // none: all was on the host
-  std::optional<c10::Event> copied_;
+  std::vector<c10::Device> devices_;  // that the capture was on; none: the host alone
+  std::vector<c10::Event> copied_;    // one a device
 };
 
 }  // namespace headscope
