@@ -61,7 +61,11 @@ std::vector<std::string> sanitise_labels(const std::vector<std::string>& texts) 
     const std::string clean = sanitise_label(text);
     std::string label = clean;
     int& n = last.try_emplace(clean, 1).first->second;
-    while (!taken.insert(label).second) label = clean + "_" + std::to_string(++n);
+    while (!taken.insert(label).second) {
+      const std::string suffix = "_" + std::to_string(++n);
+      // Longer than a label may be, it would be cut, and equal again.
+      label = sanitise_label(clean, kMaxLabelBytes - suffix.size()) + suffix;
+    }
     labels.push_back(label);
   }
   return labels;

@@ -36,12 +36,15 @@ class Fuzzer(unittest.TestCase):
         self.assertEqual(said.count("Executed "), len(inputs), said)
 
     def test_new_inputs(self):
-        found = PROGRAM.with_name(PROGRAM.name + "-found")
-        shutil.rmtree(found, ignore_errors=True)
-        found.mkdir()
+        found, interesting = (PROGRAM.with_name(PROGRAM.name + suffix) for suffix in ("-found", "-interesting"))
+        for folder in (found, interesting):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+        dictionary = HERE / (CORPUS.name + ".dict")
         # Entropic's weighing of inputs costs more than running them.
         said = self.fuzz(f"-max_total_time={SECONDS}", f"-runs={RUNS}", "-seed=1", "-entropic=0",
-                         "-print_final_stats=1", f"-artifact_prefix={found}/", f"-dict={HERE / 'request.dict'}", CORPUS)
+                         "-print_final_stats=1", f"-artifact_prefix={found}/",
+                         *([f"-dict={dictionary}"] if dictionary.exists() else []), interesting, CORPUS)
         self.assertEqual(list(found.iterdir()), [])
         self.assertRegex(said, r"Done \d{3,} runs")
 
