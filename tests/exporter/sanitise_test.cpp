@@ -75,6 +75,8 @@ TEST(SanitiseLabelName, GivesNamesThatPrometheusTakes) {
   EXPECT_EQ(sanitise_label_name("__name__"), "fact___name__");
   EXPECT_EQ(sanitise_label_name("le"), "fact_le");
   EXPECT_EQ(sanitise_label_name(""), "fact_");
+  const std::vector<std::string> equal(2, sanitise_label_name(std::string(1000, '9')));
+  EXPECT_EQ(sanitise_labels(equal).back(), equal.front() + "_2");
 }
 
 TEST(Exposable, LeavesOrdinaryValuesAlone) {
