@@ -11,6 +11,7 @@ TORCH_LEAST=2.8
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config python3 python3-venv prometheus-cpp-dev libcivetweb-dev
   libcli11-dev libssl-dev nlohmann-json3-dev libsqlite3-dev libhwy-dev libgtest-dev libgmock-dev)
 TEST_PACKAGES=(clang-format-14 curl git sqlite3)
+FUZZ_PACKAGES=(clang-14 libclang-rt-14-dev)
 PAGE_TEST_PACKAGES=(chromium fonts-dejavu-core)
 PAGE_TEST_PYTHON=(playwright==1.65.2 schemathesis==4.32.5)
 
@@ -172,6 +173,15 @@ need_browser() {
   fi
 }
 
+# libFuzzer's compiler (tests/fuzz).
+need_fuzz_compiler() {
+  if [ -n "${CI:-}" ]; then
+    need_packages "${FUZZ_PACKAGES[@]}"
+  elif ! command -v clang++-14 >/dev/null; then
+    say "no clang++-14: the fuzzers will be skipped (Debian packages ${FUZZ_PACKAGES[*]})"
+  fi
+}
+
 # ---------------------------------------------------------------- torch
 
 # Prints the folder of an importable torch that is new enough, with a CUDA library when that is asked for.
@@ -245,6 +255,8 @@ configure() {
   local werror=OFF
   if [ -n "${CI:-}" ] || [ "$(c++ -dumpversion | cut -d. -f1)" = 12 ]; then werror=ON; fi
   local arguments=(--preset "$1" "-DHEADSCOPE_TORCH_DIR=$TORCH_DIR" "-DHEADSCOPE_WERROR=$werror")
+  # Configured anew when it was installed since.
+  ! command -v clang++-14 >/dev/null || arguments+=("-DHEADSCOPE_FUZZ_COMPILER=$(command -v clang++-14)")
   local stamp=$2/configure.stamp
   [ -f "$2/build.ninja" ] && [ "$(cat "$stamp" 2>/dev/null)" = "${arguments[*]}" ] && return
   say "configuring ($1)"
@@ -307,6 +319,7 @@ command_test() {
     esac
     shift
   done
+  need_fuzz_compiler
   prepare "${TEST_PACKAGES[@]}"
   need_monitoring_tools
   need_dashboard_tools

@@ -20,7 +20,8 @@ bool is_port(std::string_view text) {
 }
 
 bool is_address(int family, std::string_view text) {
-  in6_addr address{};  // room for both families
+  in6_addr address{};                                           // room for both families
+  if (text.find('\0') != std::string_view::npos) return false;  // ends what inet_pton() reads
   return inet_pton(family, std::string(text).c_str(), &address) == 1;
 }
 

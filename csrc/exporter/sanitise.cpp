@@ -61,7 +61,11 @@ std::vector<std::string> sanitise_labels(const std::vector<std::string>& texts) 
     const std::string clean = sanitise_label(text);
     std::string label = clean;
     int& n = last.try_emplace(clean, 1).first->second;
-    while (!taken.insert(label).second) label = clean + "_" + std::to_string(++n);
+    while (!taken.insert(label).second) {
+      const std::string suffix = "_" + std::to_string(++n);
+      // Longer than a label may be, it would be cut, and equal again.
+      label = sanitise_label(clean, kMaxLabelBytes - suffix.size()) + suffix;
+    }
     labels.push_back(label);
   }
   return labels;
@@ -69,7 +73,8 @@ std::vector<std::string> sanitise_labels(const std::vector<std::string>& texts) 
 
 std::string sanitise_label_name(std::string_view text) {
   constexpr std::string_view kPrefix = "fact_";
-  std::string name(text.substr(0, kMaxLabelBytes - kPrefix.size()));
+  constexpr size_t kNumber = 8;  // what tells equal names apart must not have to shorten them
+  std::string name(text.substr(0, kMaxLabelBytes - kPrefix.size() - kNumber));
   std::transform(name.begin(), name.end(), name.begin(), name_character);
   const bool starts_badly = name.empty() || (name[0] >= '0' && name[0] <= '9');
   const bool reserved = name.starts_with("__") || name == "le" || name == "quantile" ||

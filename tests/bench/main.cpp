@@ -21,8 +21,9 @@ int main(int argc, char** argv) {
   bool strict = false;
   app.add_option("--json", file, "Write the rows into this file");
   std::string group;
-  app.add_option("--group", group, "Only these rows: gram, eigenvalues, attention, monitor or cost")
-      ->check(CLI::IsMember({"gram", "eigenvalues", "attention", "monitor", "cost"}));
+  app.add_option("--group", group,
+                 "Only these rows: gram, eigenvalues, attention, monitor, cost or server")
+      ->check(CLI::IsMember({"gram", "eigenvalues", "attention", "monitor", "cost", "server"}));
   app.add_flag("--strict", strict, "Exit with 1 when a measured row is below its must");
   CLI11_PARSE(app, argc, argv);
   try {
@@ -35,7 +36,8 @@ int main(int argc, char** argv) {
     const std::vector<std::pair<std::string, void (*)(const Emit&)>> groups = {
         {"gram", gram_rows},           {"eigenvalues", eigenvalue_rows},
         {"attention", attention_rows}, {"monitor", monitor_rows},
-        {"cost", cost_rows},           {"", unmeasured_rows}};
+        {"cost", cost_rows},           {"server", server_rows},
+        {"", unmeasured_rows}};
     for (const auto& [name, measure] : groups) {
       if (group.empty() || name == group) measure(table.emit());
     }

@@ -34,7 +34,6 @@ void unmeasured_rows(const Emit& emit) {
     row.note = note;
     return row;
   };
-  emit(row("14", "/metrics at 1,024 heads under parallel scrapes", "needs the storm test"));
   emit(row("15-19", "GPU rows", "no GPU kernels yet"));
 }
 

@@ -49,6 +49,7 @@ void eigenvalue_rows(const Emit& emit);
 void attention_rows(const Emit& emit);
 void monitor_rows(const Emit& emit);
 void cost_rows(const Emit& emit);
+void server_rows(const Emit& emit);
 /// Rows that need what this build or machine does not have.
 void unmeasured_rows(const Emit& emit);
 

@@ -206,6 +206,10 @@ TEST(HostHeader, OnlyOwnNamesAreGood) {
         "1.2.3", ":80", "trainer2", " localhost"}) {
     EXPECT_FALSE(is_own_host(bad, {"trainer", ""})) << bad;
   }
+  for (const char* name : {"127.0.0.1", "[::1]"}) {  // a NUL ends no name
+    EXPECT_FALSE(is_own_host(std::string(name).insert(4, 1, '\0'), {})) << name;
+  }
+  EXPECT_FALSE(is_own_host(std::string_view("127.0.0.1\0.evil.example", 23), {}));
   EXPECT_TRUE(is_own_host("evil.example", {"*"}));
 }
 

@@ -55,6 +55,19 @@ TEST(SanitiseLabels, KeepsThemApart) {
   EXPECT_EQ(sanitise_labels({"a\x01", "a\x02", "b", "a\xFF"}), expected);
 }
 
+// A series is cleaned once more when it is added.
+TEST(SanitiseLabels, KeepsLongOnesApartWithinTheLimit) {
+  std::vector<std::string> names(12, std::string(1000, 'x'));
+  names.push_back(std::string(kMaxLabelBytes - 1, 'y'));
+  names.push_back(names.back());
+  const std::vector<std::string> labels = sanitise_labels(names);
+  EXPECT_EQ(std::set<std::string>(labels.begin(), labels.end()).size(), names.size());
+  for (const std::string& label : labels) {
+    EXPECT_LE(label.size(), kMaxLabelBytes);
+    EXPECT_EQ(sanitise_label(label), label);
+  }
+}
+
 TEST(SanitiseLabelName, GivesNamesThatPrometheusTakes) {
   EXPECT_EQ(sanitise_label_name("run_id"), "run_id");
   EXPECT_EQ(sanitise_label_name("Torch version"), "torch_version");
@@ -62,6 +75,8 @@ TEST(SanitiseLabelName, GivesNamesThatPrometheusTakes) {
   EXPECT_EQ(sanitise_label_name("__name__"), "fact___name__");
   EXPECT_EQ(sanitise_label_name("le"), "fact_le");
   EXPECT_EQ(sanitise_label_name(""), "fact_");
+  const std::vector<std::string> equal(2, sanitise_label_name(std::string(1000, '9')));
+  EXPECT_EQ(sanitise_labels(equal).back(), equal.front() + "_2");
 }
 
 TEST(Exposable, LeavesOrdinaryValuesAlone) {

@@ -40,6 +40,9 @@ class Connection {
     ::send(descriptor_, text.data(), text.size(), MSG_NOSIGNAL);
   }
 
+  /// Says that no more comes; the answer can still be received.
+  void end_sending() const { shutdown(descriptor_, SHUT_WR); }
+
   /// Everything until the other side closes, or until `seconds` pass without a byte.
   std::string receive_all(double seconds = 20) const {
     std::string text;
