@@ -1,13 +1,13 @@
 #include "csrc/exporter/collect.h"
 
-#include <prometheus/text_serializer.h>
-
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <set>
 #include <span>
-#include <sstream>
+#include <string>
 
 #include "csrc/exporter/family_builder.h"
 #include "csrc/exporter/head_aggregates.h"
@@ -184,6 +184,38 @@ void add_errors(const Health& health, FamilyBuilder& builder) {
   }
 }
 
+void append_labels(std::string& text, const std::vector<prometheus::ClientMetric::Label>& labels) {
+  if (labels.empty()) return;
+  char before = '{';
+  for (const auto& label : labels) {
+    text += before;
+    text.append(label.name).append("=\"");
+    for (const char c : label.value) {
+      if (c == '"' || c == '\\') text += '\\';
+      if (c == '\n') {
+        text += "\\n";
+      } else {
+        text += c;
+      }
+    }
+    text += '"';
+    before = ',';
+  }
+  text += '}';
+}
+
+/// 16 digits, as prometheus-cpp writes them: exposable() relies on it.
+void append_value(std::string& text, double value) {
+  if (!std::isfinite(value)) {
+    text += std::isnan(value) ? "Nan" : value > 0 ? "+Inf" : "-Inf";
+    return;
+  }
+  char buffer[32];
+  text.append(buffer, std::to_chars(buffer, std::end(buffer), value, std::chars_format::general,
+                                    std::numeric_limits<double>::digits10 + 1)
+                          .ptr);
+}
+
 }  // namespace
 
 ExportState state_after(const ExportState& state, std::shared_ptr<const Snapshot> snapshot) {
@@ -255,9 +287,20 @@ std::vector<prometheus::MetricFamily> HealthMetrics::Collect() const {
 }
 
 std::string serialise(const prometheus::Collectable& metrics) {
-  std::ostringstream out;
-  prometheus::TextSerializer().Serialize(out, metrics.Collect());
-  return std::move(out).str();
+  std::string text;
+  for (const prometheus::MetricFamily& family : metrics.Collect()) {
+    const bool counter = family.type == prometheus::MetricType::Counter;
+    text.append("# HELP ").append(family.name).append(" ").append(family.help);
+    text.append("\n# TYPE ").append(family.name).append(counter ? " counter\n" : " gauge\n");
+    for (const prometheus::ClientMetric& series : family.metric) {
+      text += family.name;
+      append_labels(text, series.label);
+      text += ' ';
+      append_value(text, counter ? series.counter.value : series.gauge.value);
+      text += '\n';
+    }
+  }
+  return text;
 }
 
 }  // namespace headscope::exporter

@@ -1,6 +1,7 @@
 #include "csrc/exporter/sanitise.h"
 
 #include <gtest/gtest.h>
+#include <prometheus/text_serializer.h>
 
 #include <algorithm>
 #include <bit>
@@ -12,6 +13,7 @@
 #include <sstream>
 #include <string>
 
+#include "csrc/exporter/collect.h"
 #include "headscope/sinks.h"
 #include "tests/support/promtool.h"
 #include "tests/support/sample_snapshot.h"
@@ -113,6 +115,25 @@ double random_double(std::mt19937& random) {
 }
 
 // Every string and every double of a snapshot comes from users and models.
+TEST(Hostile, TheTextIsThatOfPrometheusCpp) {
+  std::mt19937_64 random(11);
+  for (int i = 0; i < 20; ++i) {
+    headscope::testing::SampleShape shape;
+    for (std::string& pattern : shape.patterns) pattern += "\"\\\n\u00e9";
+    Snapshot snapshot = sample_snapshot(600, Source::kProbe, shape);
+    snapshot.loss = -HUGE_VAL;
+    for (HeadReading& head : snapshot.heads) {
+      head.entropy = std::bit_cast<double>(random());
+      head.max_logit = static_cast<double>(random() >> 11) * std::exp2(-30 - i);
+      head.output_norm = i == 0 ? HUGE_VAL : std::round(head.max_logit);
+    }
+    const RunMetrics metrics(state_after({}, headscope::testing::shared(snapshot)));
+    std::ostringstream reference;
+    prometheus::TextSerializer().Serialize(reference, metrics.Collect());
+    EXPECT_EQ(serialise(metrics), reference.str());
+  }
+}
+
 TEST(Hostile, ThousandRandomLabelsAndValuesStillParse) {
   HEADSCOPE_NEED_PROMTOOL();
   std::mt19937 random(7);
