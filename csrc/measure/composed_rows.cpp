@@ -43,7 +43,7 @@ struct Rows {
     scores = scores * call.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))));
     if (call.softcap > 0) scores = at::tanh(scores / call.softcap) * call.softcap;
     if (call.bias) add_bias(*call.bias, q, keys);
-    hide(call, keys);
+    hide(call, keys, std::max<int64_t>(1, std::max(keys, q.size(2))));
     sink = call.sinks ? call.sinks->to(type).view({1, -1, 1}) : constant(-kInfinity, scores);
   }
 
@@ -54,7 +54,7 @@ struct Rows {
                                             : scores + own.to(scores.scalar_type());
   }
 
-  void hide(const AttentionCall& call, int64_t keys) {
+  void hide(const AttentionCall& call, int64_t keys, int64_t tokens) {
     const at::Tensor key = at::arange(keys, position.options()), query = position.unsqueeze(2);
     at::Tensor seen;  // [B, R, Tk]
     const auto require = [&seen](const at::Tensor& more) {
@@ -62,8 +62,9 @@ struct Rows {
     };
     if (call.is_causal) require(key.le(query));
     if (call.window > 0) {
-      require(key.gt(query - call.window));
-      require(key.lt(query + call.window));
+      const int64_t window = std::min(call.window, tokens);  // the largest one must not overflow
+      require(key.gt(query - window));
+      require(key.lt(query + window));
     }
     if (call.documents)
       require(call.documents->unsqueeze(1).eq(call.documents->gather(1, position).unsqueeze(2)));

@@ -157,7 +157,7 @@ void Monitor::Impl::capture_train(int64_t layer, const at::Tensor& q, const at::
   own.attention.push_back(attention_mass(q, k, own_plan.rows, own_plan.targets, own_plan.offsets,
                                          own_plan.groups, call));
   if (own.attention.size() == 1 && wants_self_check(call))
-    own.self_check = self_check_error(q, k, v, z, call, own_plan.rows);
+    own.self_check = self_check_error(q, k, v, z, call, own_plan.rows.slice(1, 0, std::nullopt, 4));
 }
 
 void Monitor::Impl::capture_probe(int64_t layer, const at::Tensor& q, const at::Tensor& k,

@@ -198,16 +198,17 @@ void read_train_attention(const LayerCapture& layer, const std::vector<TrainPlan
             const int32_t targets = plan.target_count[entry], controls = plan.control_count[entry];
             if (targets == 0 || controls == 0) continue;
             PatternSums& own = sums[static_cast<size_t>(h) * pattern_count + p];
-            const size_t group = static_cast<size_t>(flat * plan.groups) + p;
-            const double target_mass = static_cast<double>(mass[group]);
-            const double control_mass = static_cast<double>(mass[group + pattern_count]);
+            const size_t first = static_cast<size_t>(flat * plan.groups), target = first + p,
+                         control = first + static_cast<size_t>(plan.control_group[p]);
+            const double target_mass = static_cast<double>(mass[target]);
+            const double control_mass = static_cast<double>(mass[control]);
             own.mass += target_mass;
             own.control_mass += control_mass;
             own.lag_mass += control_mass * targets / controls;
             own.targets += targets;
             own.controls += controls;
             ++own.rows;
-            own.add_margin(score[group], score[group + pattern_count]);
+            own.add_margin(score[target], score[control]);
           }
         }
       }

@@ -80,7 +80,12 @@ TrainPlan plan_rows(const at::Tensor& rows, int64_t tokens, const at::Tensor& id
   TrainPlan plan;
   plan.rows = rows;
   plan.seen = seen;
-  plan.groups = 2 * static_cast<int64_t>(patterns.size());
+  plan.groups = static_cast<int64_t>(patterns.size());
+  const auto by_content = [&](size_t p) { return patterns[p].null == NullKind::kPermuteTargets; };
+  for (size_t p = 0; p < patterns.size(); ++p)
+    plan.control_group.push_back(by_content(p) ? plan.groups++ : -1);
+  for (int64_t& group : plan.control_group) group = group < 0 ? plan.groups : group;
+  ++plan.groups;
   const at::Tensor ids = ids_in.defined() ? ids_in.contiguous() : at::Tensor();
   const int64_t sampled = rows.size(1);
   GroupTable table;
@@ -103,11 +108,10 @@ TrainPlan plan_rows(const at::Tensor& rows, int64_t tokens, const at::Tensor& id
     for (int64_t t = std::max<int64_t>(0, query - 5); t <= query; ++t)
       excluded[static_cast<size_t>(t)] = true;
     for (size_t p = 0; p < patterns.size() && query >= 0; ++p) {
-      const bool by_content = patterns[p].null == NullKind::kPermuteTargets;
-      if (by_content && !ids.defined()) continue;
+      if (by_content(p) && !ids.defined()) continue;
       Positions own = cleaned_positions(patterns[p].targets(row, query), query + 1);
       std::erase_if(own, [&](int64_t t) {
-        return !is_seen(t) || (by_content && query - t < TrainPlan::kSmallestGap);
+        return !is_seen(t) || (by_content(p) && query - t < TrainPlan::kSmallestGap);
       });
       for (const int64_t t : own) excluded[static_cast<size_t>(t)] = true;
       targets[p] = std::move(own);
@@ -126,12 +130,15 @@ TrainPlan plan_rows(const at::Tensor& rows, int64_t tokens, const at::Tensor& id
       plan.target_count.push_back(static_cast<int32_t>(own.size()));
     }
     for (size_t p = 0; p < patterns.size(); ++p) {
-      const bool by_content = patterns[p].null == NullKind::kPermuteTargets;
-      const Positions controls =
-          by_content ? lag_matched(targets[p], query, excluded) : row_controls;
+      if (!by_content(p)) {
+        plan.control_count.push_back(static_cast<int32_t>(row_controls.size()));
+        continue;
+      }
+      const Positions controls = lag_matched(targets[p], query, excluded);
       table.add(controls);
       plan.control_count.push_back(static_cast<int32_t>(controls.size()));
     }
+    table.add(row_controls);
   }
   plan.targets = table.targets();
   plan.offsets = table.offsets();

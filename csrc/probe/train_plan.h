@@ -13,13 +13,13 @@ namespace headscope {
 
 /// Sampled query positions of one training micro-batch and what attention_mass is asked about them.
 ///
-/// Two groups a pattern: [0, P) its targets, [P, 2P) its controls. Patterns defined by content
-/// (NullKind::kPermuteTargets) count only targets at least kSmallestGap before the query and are
-/// compared with as many lag-matched keys that are not targets (natural induction: docs/math.md
-/// section 4); patterns defined by position are compared with ordinary keys of the row. Without
-/// ids, patterns defined by content have no targets. Padding (keep false) is no query, and a key
-/// that the query does not see (seen_keys) is neither target nor control; its token is no earlier
-/// occurrence either, so nothing is found across a document.
+/// Group p < P holds a pattern's targets, control_group[p] its controls. Patterns defined by
+/// content (NullKind::kPermuteTargets) count only targets at least kSmallestGap before the query
+/// and are compared with as many lag-matched keys that are not targets (natural induction:
+/// docs/math.md section 4); patterns defined by position are compared with ordinary keys of the
+/// row, the same for all of them. Without ids, patterns defined by content have no targets. Padding
+/// (keep false) is no query, and a key that the query does not see (seen_keys) is neither target
+/// nor control; its token is no earlier occurrence either, so nothing is found across a document.
 struct TrainPlan {
   static constexpr int64_t kSmallestGap = 8;
   static constexpr size_t kControls = 32;
@@ -29,6 +29,7 @@ struct TrainPlan {
   at::Tensor targets;
   at::Tensor offsets;
   int64_t groups = 0;
+  std::vector<int64_t> control_group;  ///< [P]
   std::vector<int32_t> target_count;   ///< [B * R * P]
   std::vector<int32_t> control_count;  ///< [B * R * P]
 };

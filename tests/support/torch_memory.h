@@ -30,6 +30,15 @@ class TorchMemory {
   }
   int64_t peak() const { return peak_; }
 
+  /// Enters what was allocated (or, below zero, released) by other means, while count() runs.
+  static void enter(int64_t bytes) {
+    if (!counting_) return;
+    const int64_t now = now_ += bytes;
+    int64_t before = peak_;
+    while (before < now && !peak_.compare_exchange_weak(before, now)) {
+    }
+  }
+
  private:
   /// Never destroyed while tensors that it made live.
   class Counter final : public c10::Allocator {
@@ -37,10 +46,7 @@ class TorchMemory {
     explicit Counter(c10::Allocator* real) : real_(real) {}
     c10::DataPtr allocate(size_t bytes) override {
       if (!counting_) return real_->allocate(bytes);
-      now_ += static_cast<int64_t>(bytes);
-      int64_t before = peak_;
-      while (before < now_ && !peak_.compare_exchange_weak(before, now_)) {
-      }
+      enter(static_cast<int64_t>(bytes));
       auto* held = new Held{real_->allocate(bytes), bytes};
       return {held->data.get(), held, &release, held->data.device()};
     }

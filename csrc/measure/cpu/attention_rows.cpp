@@ -59,7 +59,8 @@ TargetIndex::TargetIndex(const int64_t* targets, const int64_t* offsets, int64_t
     : offsets_(offsets), groups_(groups), entries_(static_cast<size_t>(offsets[rows * groups])) {
   for (int64_t i = 0; i < rows * groups; ++i) {
     for (int64_t n = offsets[i]; n < offsets[i + 1]; ++n)
-      entries_[static_cast<size_t>(n)] = {targets[n], i % groups};
+      entries_[static_cast<size_t>(n)] = {static_cast<int32_t>(targets[n]),
+                                          static_cast<int32_t>(i % groups)};
   }
   for (int64_t row = 0; row < rows; ++row) {
     std::sort(entries_.begin() + offsets[row * groups],

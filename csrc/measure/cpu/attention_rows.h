@@ -38,7 +38,7 @@ struct RowsCall {
 class TargetIndex {
  public:
   struct Entry {
-    int64_t key, group;
+    int32_t key, group;
   };
 
   /// targets and offsets as in headscope::attention_mass; rows = B R.

@@ -57,6 +57,8 @@ void compose(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Ten
     add_products(gram, x.contiguous());
     sum.add_(x.sum(1));
   }
+  // The library's products are symmetric but for rounding.
+  gram.copy_((gram + gram.transpose(1, 2)) * 0.5);
   keep ? count.add_(keep->sum()) : count.add_(z.size(0) * z.size(2));
 }
 

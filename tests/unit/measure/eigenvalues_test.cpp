@@ -53,12 +53,12 @@ TEST(Eigenvalues, OneBadMatrixGivesNanAndLeavesTheOthers) {
   at::Tensor batch =
       at::stack({random_gram(6, 9, 15), random_gram(6, 9, 16), random_gram(6, 9, 17)});
   const at::Tensor want = symmetric_eigenvalues(batch);
-  batch[1][2][3] = std::numeric_limits<double>::quiet_NaN();
+  batch[1][3][2] = std::numeric_limits<double>::quiet_NaN();  // of the triangle that is read
   const at::Tensor got = symmetric_eigenvalues(batch);
   EXPECT_TRUE(got[0].equal(want[0]));
   EXPECT_TRUE(got[1].isnan().all().item<bool>());
   EXPECT_TRUE(got[2].equal(want[2]));
-  batch[1][2][3] = std::numeric_limits<double>::infinity();
+  batch[1][3][2] = std::numeric_limits<double>::infinity();
   EXPECT_TRUE(symmetric_eigenvalues(batch)[1].isnan().all().item<bool>());
 }
 
