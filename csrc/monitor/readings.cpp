@@ -143,17 +143,20 @@ double read_spectrum(const SpectrumCapture& spectrum, const SpectrumCapture& nul
     return moment.is_cpu() ? symmetric_eigenvalues(moment)
                            : symmetric_eigenvalues(moment.to(at::kFloat)).to(at::kCPU);
   };
-  const at::Tensor uncentred = solved(own.uncentred), centred = solved(own.centred);
-  at::Tensor null_values;
-  if (!null.empty() && null.count.item<int64_t>() > 0)
-    null_values = solved(moments(null).uncentred);
+  // All at once: the solver works on many matrices side by side.
+  std::vector<at::Tensor> matrices = {own.uncentred, own.centred};
+  const bool has_null = !null.empty() && null.count.item<int64_t>() > 0;
+  if (has_null) matrices.push_back(moments(null).uncentred);
+  const std::vector<at::Tensor> values = solved(at::cat(matrices)).split(spectrum.gram.size(0));
+  const at::Tensor &uncentred = values[0], &centred = values[1];
+  const at::Tensor null_values = has_null ? values[2] : at::Tensor();
   for (size_t h = 0; h < readings.size(); ++h) {
     HeadReading& reading = readings[h];
-    const auto values = row_of(uncentred, static_cast<int64_t>(h));
+    const auto own_values = row_of(uncentred, static_cast<int64_t>(h));
     const auto centred_values = row_of(centred, static_cast<int64_t>(h));
     reading.samples = n;
-    reading.participation_ratio = participation_ratio(values);
-    reading.participation_ratio_quadratic = participation_ratio_quadratic(values);
+    reading.participation_ratio = participation_ratio(own_values);
+    reading.participation_ratio_quadratic = participation_ratio_quadratic(own_values);
     reading.participation_ratio_centred = participation_ratio(centred_values);
     reading.participation_ratio_quadratic_centred = participation_ratio_quadratic(centred_values);
     if (null_values.defined()) {
@@ -161,14 +164,14 @@ double read_spectrum(const SpectrumCapture& spectrum, const SpectrumCapture& nul
           participation_ratio(row_of(null_values, static_cast<int64_t>(h)));
     }
     double trace = 0;
-    for (const double value : values) trace += value;
+    for (const double value : own_values) trace += value;
     reading.output_norm = std::sqrt(std::max(0.0, trace));
     if (std::isnan(trace)) {
       reading.finite = false;
       reading.output_norm = kNaN;
       continue;
     }
-    reading.eigenvalues.assign(values.rbegin(), values.rend());
+    reading.eigenvalues.assign(own_values.rbegin(), own_values.rend());
   }
   return static_cast<double>(std::min<int64_t>(n, spectrum.gram.size(1)));
 }

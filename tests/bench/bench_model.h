@@ -13,7 +13,7 @@ namespace headscope::bench {
 
 /// Extents of a GPT-like model and of its batch; the default is the 6 layers of 8 heads of row 10.
 struct BenchShape {
-  int64_t layers = 6, heads = 8, head_width = 64, context = 128, batch = 2, vocabulary = 512;
+  int64_t layers = 6, heads = 8, head_width = 64, context = 256, batch = 2, vocabulary = 512;
   int64_t width() const { return heads * head_width; }
 };
 

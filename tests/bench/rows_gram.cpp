@@ -49,7 +49,7 @@ Row against_best(const char* id, const std::string& name, double must, double ai
                  const std::vector<std::pair<const char*, std::function<void()>>>& baselines) {
   std::vector<std::function<void()>> candidates = {ours};
   for (const auto& [label, baseline] : baselines) candidates.push_back(baseline);
-  const auto times = time_interleaved(candidates);
+  const auto times = time_interleaved(candidates, 15);
   size_t best = 1;
   for (size_t i = 2; i < times.size(); ++i) best = times[i].best < times[best].best ? i : best;
   return ratio_row(
@@ -70,7 +70,7 @@ void gram_rows(const Emit& emit) {
       require_close(gram.of(z), bmm(z.to(at::kDouble)), 1e-5, "Gram" + suffix);
 
     const double flop = 2.0 * kBatch * kTokens * kHeads * static_cast<double>(width * width);
-    const auto times = time_interleaved({[&] { gram.add(contiguous); }}, 15);
+    const auto times = time_interleaved({[&] { gram.add(contiguous); }}, 31);
     Row rate = ratio_row("1", "Gram fp32 against the sgemm rate" + suffix, width == 64 ? 0.9 : 1.2,
                          width == 64 ? 1.2 : 1.5, flop / roof, times[0],
                          "sgemm " + std::to_string(roof * 1e-9) + " GF/s");
