@@ -34,7 +34,7 @@ void unmeasured_rows(const Emit& emit) {
     row.note = note;
     return row;
   };
-  emit(row("15-19", "GPU rows", "no GPU kernels yet"));
+  emit(row("15-19", "GPU rows", "no GPU at hand; tests/gpu/run.sh measures them"));
 }
 
 }  // namespace headscope::bench
