@@ -6,7 +6,6 @@ import pathlib
 import shutil
 import sys
 import time
-import unittest
 
 BIN = pathlib.Path(os.environ["HEADSCOPE_BIN"])
 PYTHON = BIN.parent / "tools" / "page" / "bin" / "python"
@@ -18,24 +17,18 @@ try:
 except ImportError:
     sync_playwright = None
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from needs import need  # noqa: E402
+
 CHROMIUM = shutil.which("chromium")
-
-
-def missing(what):
-    """Skips; where CI is set nothing may be missing."""
-    if os.environ.get("CI"):
-        raise AssertionError(f"{what} is missing: ./run.sh test installs it")
-    raise unittest.SkipTest(f"{what} is not installed; ./run.sh test installs it")
 
 
 class Browser:
     """Chromium without a window. Collects what a page complains of in `complaints`."""
 
     def __init__(self):
-        if sync_playwright is None:
-            missing("playwright")
-        if CHROMIUM is None:
-            missing("chromium")
+        need(sync_playwright is not None, "playwright is not installed; ./run.sh test installs it")
+        need(CHROMIUM is not None, "chromium is not installed; ./run.sh test installs it")
         self.playwright = sync_playwright().start()
         self.chromium = self.playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         self.complaints = []
