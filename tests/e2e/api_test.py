@@ -9,9 +9,10 @@ import tempfile
 import unittest
 import urllib.request
 
-from browser import BIN, PYTHON, missing
+from browser import BIN, PYTHON
 
 from demo import Demo
+from needs import need
 
 DESCRIPTION = pathlib.Path(__file__).resolve().parents[2] / "docs" / "openapi.yaml"
 SECONDS = 120
@@ -55,8 +56,7 @@ class Refusals(unittest.TestCase):
 class Api(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        if jsonschema_rs is None:
-            missing("schemathesis")
+        need(jsonschema_rs is not None, "schemathesis is not installed; ./run.sh test installs it")
         cls.demo = Demo("--steps", 60)
         cls.addClassCleanup(cls.demo.close)
         if cls.demo.wait(300) != 0:

@@ -1,4 +1,5 @@
 """One function a rule: takes the project's root, returns what breaks the rule as lines of text."""
+import ast
 import json
 import pathlib
 import posixpath
@@ -173,6 +174,38 @@ def clang_format(root):
     run = subprocess.run([tool, "--dry-run", "--ferror-limit=1", *sources], cwd=root, capture_output=True, text=True, check=False)
     return sorted({line.split(":")[0] + ": not formatted; run clang-format-14 -i" for line in run.stderr.splitlines()
                    if "[-Wclang-format-violations]" in line})
+
+
+def defined_names(tree):
+    """What a module's source binds at its top level, also inside if and try."""
+    names, open_nodes = set(), list(tree.body)
+    while open_nodes:
+        node = open_nodes.pop()
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names.update((alias.asname or alias.name).partition(".")[0] for alias in node.names)
+        else:
+            names.update(child.id for child in ast.walk(node) if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store))
+            open_nodes += [child for child in ast.walk(node) if isinstance(child, ast.stmt) and child is not node]
+    return names
+
+
+def python_imports(root):
+    """What a script imports from another one of the project is defined there."""
+    trees = {path: ast.parse(text_of(root, path)) for path in files(root, (".py",))}
+    modules = {}
+    for path in trees:
+        modules.setdefault(path.stem, []).append(path)
+    broken = []
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ImportFrom) or node.level or node.module not in modules:
+                continue
+            known = set().union(*(defined_names(trees[module]) for module in modules[node.module]))
+            broken += [f"{path}:{node.lineno}: {node.module} has no {alias.name}" for alias in node.names
+                       if alias.name not in known and alias.name != "*"]
+    return broken
 
 
 def file_lengths(root):

@@ -10,7 +10,8 @@ import sys
 
 import checks
 
-PLAIN = ("include_arrows", "torch_includes", "clang_format", "file_lengths", "words", "links", "shell_syntax", "top_level")
+PLAIN = ("include_arrows", "torch_includes", "clang_format", "file_lengths", "words", "links", "shell_syntax", "python_imports",
+         "top_level")
 
 
 def main():

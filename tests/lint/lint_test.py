@@ -132,6 +132,13 @@ class LintTest(unittest.TestCase):
         self.write("run.sh", "#!/usr/bin/env bash\nif true; then\n")
         self.assert_breaks(checks.shell_syntax(self.root), "run.sh")
 
+    def test_an_import_of_a_name_that_is_gone_is_found(self):
+        self.write("tests/support/needs.py", "import os\ntry:\n    A = 1\nexcept OSError:\n    pass\ndef need(): pass\n")
+        self.write("tests/e2e/a.py", "from needs import A, need, os\nfrom json import dumps\n")
+        self.assertEqual(checks.python_imports(self.root), [])
+        self.write("tests/e2e/a.py", "from needs import need\nfrom needs import missing\n")
+        self.assert_breaks(checks.python_imports(self.root), "tests/e2e/a.py:2", "needs has no missing")
+
     def test_an_extra_top_level_folder_is_found(self):
         self.write("misc/a.txt", "")
         self.assert_breaks(checks.top_level(self.root), "misc")
