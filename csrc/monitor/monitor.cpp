@@ -2,9 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <stdexcept>
 
 #include "csrc/measure/process_check.h"
@@ -83,7 +83,7 @@ std::string definition_of(const ProbeOptions& probe) {
 
 at::Tensor bytes_to_tensor(const std::string& bytes) {
   at::Tensor tensor = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
-  std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
+  std::copy(bytes.begin(), bytes.end(), tensor.data_ptr<uint8_t>());
   return tensor;
 }
 

@@ -14,23 +14,17 @@ namespace {
 // The reference's floor under a selectivity's denominator.
 constexpr double kControlFloor = 1e-8;
 
-/// A row of G about the shift turned into the two second moments, in double: uncentred / N and
-/// centred / N.
-struct Moments {
-  at::Tensor uncentred;  // [H, D, D]
-  at::Tensor centred;
-};
-
-Moments moments(const SpectrumCapture& spectrum) {
+/// Second moments / N in double, [H, D, D] each, of a G about the shift c; with m = s / N:
+/// centred = G / N - m m^T, uncentred = centred + (m + c)(m + c)^T. In place: temporaries of
+/// their size would be mapped and unmapped at every reading.
+void write_moments(const SpectrumCapture& spectrum, const at::Tensor& uncentred,
+                   const at::Tensor& centred) {
   const double n = static_cast<double>(spectrum.count.item<int64_t>());
-  const at::Tensor gram = spectrum.gram.to(at::kDouble) / n;
-  const at::Tensor mean = spectrum.sum.to(at::kDouble) / n;  // of z - c
-  const at::Tensor shift = spectrum.shift.to(at::kDouble);
-  const auto outer = [](const at::Tensor& a, const at::Tensor& b) {
-    return a.unsqueeze(2) * b.unsqueeze(1);
-  };
-  return {gram + outer(shift, mean) + outer(mean, shift) + outer(shift, shift),
-          gram - outer(mean, mean)};
+  const at::Tensor about_shift = spectrum.sum.to(at::kDouble) / n;
+  const at::Tensor mean = about_shift + spectrum.shift;
+  centred.copy_(spectrum.gram).div_(n);
+  centred.addcmul_(about_shift.unsqueeze(2), about_shift.unsqueeze(1), -1);
+  uncentred.copy_(centred).addcmul_(mean.unsqueeze(2), mean.unsqueeze(1));
 }
 
 std::span<const double> row_of(const at::Tensor& values, int64_t row) {
@@ -137,17 +131,21 @@ double read_spectrum(const SpectrumCapture& spectrum, const SpectrumCapture& nul
                      std::span<HeadReading> readings) {
   if (spectrum.empty() || spectrum.count.item<int64_t>() == 0) return kNaN;
   const int64_t n = spectrum.count.item<int64_t>();
-  const Moments own = moments(spectrum);
-  // In f64 where that costs a third more, in f32 on a device that has few units for it.
-  const auto solved = [](const at::Tensor& moment) {
-    return moment.is_cpu() ? symmetric_eigenvalues(moment)
-                           : symmetric_eigenvalues(moment.to(at::kFloat)).to(at::kCPU);
-  };
-  // All at once: the solver works on many matrices side by side.
-  std::vector<at::Tensor> matrices = {own.uncentred, own.centred};
   const bool has_null = !null.empty() && null.count.item<int64_t>() > 0;
-  if (has_null) matrices.push_back(moments(null).uncentred);
-  const std::vector<at::Tensor> values = solved(at::cat(matrices)).split(spectrum.gram.size(0));
+  // All at once: the solver works on many matrices side by side. A null's centred moments are not
+  // solved.
+  const int64_t heads = spectrum.gram.size(0), width = spectrum.gram.size(1);
+  const at::Tensor moments = at::empty({(has_null ? 4 : 2) * heads, width, width},
+                                       spectrum.gram.options().dtype(at::kDouble));
+  const std::vector<at::Tensor> parts = moments.split(heads);
+  write_moments(spectrum, parts[0], parts[1]);
+  if (has_null) write_moments(null, parts[2], parts[3]);
+  const at::Tensor solvable = moments.narrow(0, 0, (has_null ? 3 : 2) * heads);
+  // In f64 where that costs a third more, in f32 on a device that has few units for it.
+  const std::vector<at::Tensor> values =
+      (moments.is_cpu() ? symmetric_eigenvalues(solvable)
+                        : symmetric_eigenvalues(solvable.to(at::kFloat)).to(at::kCPU))
+          .split(heads);
   const at::Tensor &uncentred = values[0], &centred = values[1];
   const at::Tensor null_values = has_null ? values[2] : at::Tensor();
   for (size_t h = 0; h < readings.size(); ++h) {

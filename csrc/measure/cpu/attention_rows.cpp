@@ -29,10 +29,10 @@ struct TargetSums {
       Sum& total = mass[next->group];
       if (!(own > static_cast<Sum>(kMinusInfinity))) continue;
       if (own > top) {
-        total = static_cast<Sum>(total * std::exp(static_cast<double>(top) - own) + 1);
+        total = total * std::exp(top - own) + 1;
         top = own;
       } else {
-        total = static_cast<Sum>(total + std::exp(static_cast<double>(own) - top));
+        total += std::exp(own - top);
       }
     }
   }
@@ -150,8 +150,8 @@ void output_rows(const RowsCall& call, int64_t b, int64_t key_head, const Stride
         for (int64_t l = 0; l < chunk.lines; ++l) {
           const size_t own = static_cast<size_t>(chunk.first_line + l);
           if (!std::isfinite(log_sum_exp[own])) continue;
-          const double weight = std::exp(static_cast<double>(chunk.scores[j * chunk.key_step + l]) -
-                                         log_sum_exp[own]);
+          const Sum weight = std::exp(static_cast<Sum>(
+              static_cast<double>(chunk.scores[j * chunk.key_step + l]) - log_sum_exp[own]));
           if (weight == 0) continue;  // a masked key's value may be anything, NaN included
           if (!is_read) {
             visit_elements(v.data, call.element,
@@ -163,7 +163,8 @@ void output_rows(const RowsCall& call, int64_t b, int64_t key_head, const Stride
             is_read = true;
           }
           double* row = rows.data() + own * width;
-          for (size_t i = 0; i < width; ++i) row[i] += weight * static_cast<double>(value[i]);
+          for (size_t i = 0; i < width; ++i)
+            row[i] += static_cast<double>(weight) * static_cast<double>(value[i]);
         }
       }
     });

@@ -58,7 +58,6 @@ HWY_INLINE int64_t pack_block(const HeadTokens& z, const In* data, const Sum* sh
                               int64_t capacity, int64_t stride, int64_t* next, Sum* block) {
   const hn::ScalableTag<Sum> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), width = z.width;
-  constexpr int64_t kLine = 64 / sizeof(In);
   int64_t packed = 0, t = *next;
   for (; t < z.tokens && packed < capacity; ++t) {
     if (z.keep != nullptr && !z.keep[t * z.keep_stride]) continue;
@@ -67,17 +66,13 @@ HWY_INLINE int64_t pack_block(const HeadTokens& z, const In* data, const Sum* sh
     int64_t i = 0;
     if constexpr (kLoadsWide<In, Sum>) {
       if (z.width_stride == 1) {
-        if (t + capacity < z.tokens) {
-          const In* ahead = source + capacity * z.token_stride;
-          for (int64_t line = 0; line < width; line += kLine) hwy::Prefetch(ahead + line);
-        }
         for (; i + lanes <= width; i += lanes) {
           hn::Store(hn::Sub(load_widened(d, source + i), hn::LoadU(d, shift + i)), d, target + i);
         }
       }
     }
     for (; i < width; ++i) target[i] = widen_one<Sum>(source[i * z.width_stride]) - shift[i];
-    std::fill(target + width, target + stride, Sum{0});
+    std::fill(target + width, target + stride - kRowPadding, Sum{0});
     ++packed;
   }
   *next = t;
@@ -119,6 +114,29 @@ HWY_INLINE void add_tile(const Sum* HWY_RESTRICT block, int64_t rows, int64_t st
   }
 }
 
+/// The tokens of the next block where they lie, fetched while this one is multiplied: a view's
+/// tokens are kilobytes apart, which no hardware prefetcher follows.
+struct NextTokens {
+  const char* data = nullptr;
+  int64_t tokens = 0, token_bytes = 0, row_bytes = 0;
+
+  /// Asks for the lines of part `part` of `parts`: all at once would wait for each other.
+  void prefetch(int64_t part, int64_t parts) const {
+    for (int64_t t = tokens * part / parts; t < tokens * (part + 1) / parts; ++t) {
+      const char* row = data + t * token_bytes;
+      for (int64_t line = 0; line < row_bytes; line += 64) hwy::Prefetch(row + line);
+    }
+  }
+};
+
+template <typename In>
+NextTokens next_tokens(const HeadTokens& z, const In* data, int64_t next, int64_t capacity) {
+  if (z.width_stride != 1) return {};
+  constexpr int64_t kSize = sizeof(In);
+  return {reinterpret_cast<const char*>(data + next * z.token_stride),
+          std::min(capacity, z.tokens - next), z.token_stride * kSize, z.width * kSize};
+}
+
 /// add_tile of a height known at run time.
 template <int64_t kVectors, typename Sum, size_t... kHeights>
 HWY_INLINE void add_tile_of_height(std::index_sequence<kHeights...>, int64_t height,
@@ -130,18 +148,30 @@ HWY_INLINE void add_tile_of_height(std::index_sequence<kHeights...>, int64_t hei
          ...);
 }
 
-/// Calls visit(row, height, column, vectors) for every tile that touches the upper triangle.
+/// Calls visit(row, height) for tiles of the rows [first, last), as equal as they come: a last tile
+/// of one row would wait on its own additions.
+template <typename Visit>
+HWY_INLINE void for_each_height(int64_t first, int64_t last, int64_t tallest, Visit&& visit) {
+  const int64_t rows = last - first, tiles = (rows + tallest - 1) / tallest;
+  for (int64_t tile = 0; tile < tiles; ++tile) {
+    const int64_t row = rows * tile / tiles;
+    visit(first + row, rows * (tile + 1) / tiles - row);
+  }
+}
+
+/// Calls visit(row, height, column, vectors) for every tile that touches the upper triangle: in
+/// each panel of two vectors of columns the rows down to its middle, then those of the second.
 template <typename Visit>
 HWY_INLINE void for_each_tile(int64_t width, int64_t lanes, Visit&& visit) {
   for (int64_t column = 0; column < width; column += 2 * lanes) {
-    const int64_t vectors = width - column > lanes ? 2 : 1;
-    const int64_t rows = std::min(width, column + 2 * lanes);
-    // Heights as equal as they come: a last tile of one row would wait on its own additions.
-    const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      const int64_t row = rows * tile / tiles;
-      visit(row, rows * (tile + 1) / tiles - row, column, vectors);
-    }
+    const int64_t middle = std::min(width, column + lanes),
+                  end = std::min(width, column + 2 * lanes);
+    for_each_height(0, middle, kTileRows, [&](int64_t row, int64_t height) HWY_ATTR {
+      visit(row, height, column, end > middle ? int64_t{2} : int64_t{1});
+    });
+    for_each_height(middle, end, 2 * kTileRows, [&](int64_t row, int64_t height) HWY_ATTR {
+      visit(row, height, middle, int64_t{1});
+    });
   }
 }
 
@@ -149,19 +179,22 @@ HWY_INLINE void for_each_tile(int64_t width, int64_t lanes, Visit&& visit) {
 /// every element type.
 template <typename Sum>
 HWY_NOINLINE void add_block(const Sum* block, int64_t rows, int64_t stride, int64_t width,
-                            int64_t first, int64_t last, Sum* gram) {
+                            int64_t first, int64_t last, const NextTokens& next, Sum* gram) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<Sum>()));
   constexpr std::make_index_sequence<kTileRows> kHeights;
+  constexpr std::make_index_sequence<2 * kTileRows> kHeightsOfOne;
   int64_t tile = 0;
   for_each_tile(
       width, lanes, [&](int64_t row, int64_t height, int64_t column, int64_t vectors) HWY_ATTR {
         const bool mine = tile >= first && tile < last;
         ++tile;
         if (!mine) return;
+        next.prefetch(tile - 1 - first, last - first);
         if (vectors == 2) {
           add_tile_of_height<2>(kHeights, height, block, rows, stride, row, column, width, gram);
         } else {
-          add_tile_of_height<1>(kHeights, height, block, rows, stride, row, column, width, gram);
+          add_tile_of_height<1>(kHeightsOfOne, height, block, rows, stride, row, column, width,
+                                gram);
         }
       });
 }
@@ -191,11 +224,13 @@ HWY_INLINE void add_tokens(const HeadTokens& z, const Sum* shift, GramShare shar
   for_each_tile(z.width, lanes, [&](auto...) { ++tiles; });
   for (int64_t next = 0; next < z.tokens;) {
     int64_t rows = 0;
+    NextTokens ahead;
     visit_elements(z.data, z.element, 0, [&](const auto* data) HWY_ATTR {
       rows = pack_block(z, data, shift, capacity, stride, &next, block);
+      ahead = next_tokens(z, data, next, capacity);
     });
     add_block(block, rows, stride, z.width, tiles * share.index / share.of,
-              tiles * (share.index + 1) / share.of, gram);
+              tiles * (share.index + 1) / share.of, ahead, gram);
     if (share.index == 0) add_columns(block, rows, stride, z.width, sum);
   }
 }
