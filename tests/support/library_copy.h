@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -45,8 +44,9 @@ struct OpenedLibrary {
 /// Copies a library to `to`; a `version` of as many characters replaces its own.
 inline std::string copy_library(const std::string& from, const std::string& to,
                                 const std::string& version = HEADSCOPE_VERSION) {
-  std::ifstream in(from, std::ios::binary);
-  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  std::string bytes(std::filesystem::file_size(from), '\0');
+  std::ifstream(from, std::ios::binary)
+      .read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   const std::string own(HEADSCOPE_VERSION, sizeof(HEADSCOPE_VERSION));  // with its final zero
   if (version.size() + 1 != own.size() || bytes.find(own) == bytes.npos)
     throw std::runtime_error("cannot change the version of " + from);
