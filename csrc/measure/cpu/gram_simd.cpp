@@ -11,6 +11,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "csrc/measure/cpu/gram_amx.h"
 #include "csrc/measure/cpu/simd_load-inl.h"
 // clang-format on
 
@@ -255,11 +256,16 @@ HWY_EXPORT(add_gram_f32);
 HWY_EXPORT(add_gram_f64);
 
 int64_t gram_workspace_bytes(int64_t width, int64_t sum_bytes) {
-  return block_tokens(width, sum_bytes) * padded_width(width) * sum_bytes;
+  const int64_t bytes = block_tokens(width, sum_bytes) * padded_width(width) * sum_bytes;
+  if (sum_bytes != sizeof(float)) return bytes;
+  // Whichever kernel add_gram takes.
+  return std::max(
+      {bytes, amx_block_bytes(Element::kBF16, width), amx_block_bytes(Element::kF16, width)});
 }
 
 void add_gram(const HeadTokens& z, const float* shift, GramShare share, float* workspace,
               float* gram, float* sum) {
+  if (add_gram_amx(z, shift, share, workspace, gram, sum)) return;
   HWY_DYNAMIC_DISPATCH(add_gram_f32)(z, shift, share, workspace, gram, sum);
 }
 

@@ -34,7 +34,7 @@ int64_t gram_workspace_bytes(int64_t width, int64_t sum_bytes);
 ///
 /// shift [D], gram [D, D] row-major (below the diagonal it is left undefined), sum [D]; workspace:
 /// gram_workspace_bytes, aligned to 64 bytes. Error of an entry: (64 + T / 64 + 3) eps sum |x_i
-/// x_j|.
+/// x_j|; gram_amx.h has that of 16-bit elements where the CPU has AMX.
 void add_gram(const HeadTokens& z, const float* shift, GramShare share, float* workspace,
               float* gram, float* sum);
 void add_gram(const HeadTokens& z, const double* shift, GramShare share, double* workspace,

@@ -5,9 +5,9 @@
 
 #include "headscope/measure.h"
 #include "headscope/spectrum.h"
+#include "tests/support/gram_targets.h"
 #include "tests/support/hostile.h"
 #include "tests/support/reference.h"
-#include "tests/support/simd_targets.h"
 
 namespace headscope {
 namespace {
@@ -48,7 +48,8 @@ at::Tensor sum_bound(const at::Tensor& z, const at::Tensor& shift, at::ScalarTyp
 class GramParity : public ::testing::TestWithParam<std::tuple<HostileCase, int64_t>> {};
 
 TEST_P(GramParity, MatchesDoubleReference) {
-  const testing::WithSimdTarget target(std::get<1>(GetParam()));
+  if (const char* missing = testing::missing_for(std::get<1>(GetParam()))) GTEST_SKIP() << missing;
+  const testing::WithGramTarget target(std::get<1>(GetParam()));
   const at::Tensor z = make_hostile(std::get<0>(GetParam()), 7);
   const at::Tensor shift =
       at::full({z.size(1), z.size(3)}, 0.25, at::TensorOptions(sum_type(z.scalar_type())));
@@ -63,8 +64,16 @@ TEST_P(GramParity, MatchesDoubleReference) {
 
 const auto gram_name = [](const auto& info) {
   return testing::describe(std::get<0>(info.param)) + "_" +
-         testing::target_name(std::get<1>(info.param));
+         testing::gram_target_name(std::get<1>(info.param));
 };
+
+/// What the tiles multiply: 16 bits an element.
+std::vector<HostileCase> tile_cases() {
+  std::vector<HostileCase> cases = testing::hostile_cases();
+  for (const HostileCase& c : testing::wide_cases()) cases.push_back(c);
+  std::erase_if(cases, [](const HostileCase& c) { return c10::elementSize(c.type) != 2; });
+  return cases;
+}
 
 INSTANTIATE_TEST_SUITE_P(Shapes, GramParity,
                          ::testing::Combine(::testing::ValuesIn(testing::hostile_cases()),
@@ -74,6 +83,10 @@ INSTANTIATE_TEST_SUITE_P(Widths, GramParity,
                          ::testing::Combine(::testing::ValuesIn(testing::wide_cases()),
                                             ::testing::ValuesIn(testing::simd_targets())),
                          gram_name);
+INSTANTIATE_TEST_SUITE_P(Tiles, GramParity,
+                         ::testing::Combine(::testing::ValuesIn(tile_cases()),
+                                            ::testing::ValuesIn(testing::tile_targets())),
+                         gram_name);
 
 TEST(Gram, IsExactOnSmallIntegersWhateverTheVectors) {
   for (const int64_t width : {9, 64, 65}) {
@@ -82,7 +95,7 @@ TEST(Gram, IsExactOnSmallIntegersWhateverTheVectors) {
     const at::Tensor zero = at::zeros({3, width}, at::kFloat);
     const at::Tensor want = reference::gram(z, zero, std::nullopt);
     for (const int64_t simd : testing::simd_targets()) {
-      const testing::WithSimdTarget target(simd);
+      const testing::WithGramTarget target(simd);
       for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
         EXPECT_TRUE(run(z.to(type), zero).gram.to(at::kDouble).equal(want))
             << type << " of width " << width << " on " << testing::target_name(simd);

@@ -1,0 +1,93 @@
+#include "csrc/measure/cpu/gram_amx.h"
+
+#ifdef HEADSCOPE_AMX
+#include <asm/prctl.h>
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#include <atomic>
+
+// clang-format off: foreach_target.h compiles this file once for each target and comes first.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "csrc/measure/cpu/gram_amx.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "csrc/measure/cpu/gram_amx-inl.h"
+// clang-format on
+
+// Every CPU with AMX has AVX-512: one target is enough.
+#if defined(HEADSCOPE_AMX) && HWY_TARGET == HWY_AVX3
+HWY_BEFORE_NAMESPACE();
+namespace headscope::cpu::HWY_NAMESPACE {
+
+void add_gram_hardware(const HeadTokens& z, const float* shift, GramShare share, float* workspace,
+                       float* gram, float* sum) {
+  add_gram_tiles<HardwareTiles>(z, shift, share, workspace, gram, sum);
+}
+
+}  // namespace headscope::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
+
+#if HWY_ONCE
+#if defined(HEADSCOPE_AMX) && (HWY_TARGETS & HWY_AVX3)
+#define HEADSCOPE_AMX_KERNEL 1
+#else
+#define HEADSCOPE_AMX_KERNEL 0
+#endif
+
+namespace headscope::cpu {
+namespace {
+
+std::atomic<bool> is_allowed = true;
+
+#if HEADSCOPE_AMX_KERNEL
+const char* find_missing() {
+  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kOsXsave = 1u << 27;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kAmxTile) == 0 || (d & kAmxBf16) == 0)
+    return "the CPU has no AMX-TILE with AMX-BF16";
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & kOsXsave) == 0)
+    return "the system does not say which registers it has enabled";
+  unsigned enabled = 0, upper = 0;
+  __asm__ volatile("xgetbv" : "=a"(enabled), "=d"(upper) : "c"(0));
+  constexpr unsigned kTileConfig = 17, kTileData = 18;
+  constexpr unsigned kBoth = 1u << kTileConfig | 1u << kTileData;
+  if ((enabled & kBoth) != kBoth) return "the system has not enabled the tile registers";
+  if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, kTileData) != 0)
+    return "the system does not let this process use the tile registers";
+  return nullptr;
+}
+#endif
+
+}  // namespace
+
+const char* amx_missing() {
+#if HEADSCOPE_AMX_KERNEL
+  static const char* const missing = find_missing();
+  if (missing != nullptr) return missing;
+  return hwy::SupportedTargets() & HWY_AVX3 ? nullptr : "AVX-512 is missing or was excluded";
+#else
+  return "this build has no code for AMX";
+#endif
+}
+
+void allow_amx_for_test(bool allowed) { is_allowed = allowed; }
+
+bool add_gram_amx([[maybe_unused]] const HeadTokens& z, [[maybe_unused]] const float* shift,
+                  [[maybe_unused]] GramShare share, [[maybe_unused]] float* workspace,
+                  [[maybe_unused]] float* gram, [[maybe_unused]] float* sum) {
+#if HEADSCOPE_AMX_KERNEL
+  if (is_allowed && amx_block_bytes(z.element, z.width) > 0 && amx_missing() == nullptr) {
+    N_AVX3::add_gram_hardware(z, shift, share, workspace, gram, sum);
+    return true;
+  }
+#endif
+  return false;
+}
+
+}  // namespace headscope::cpu
+#endif

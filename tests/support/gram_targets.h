@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/support/simd_targets.h"
+
+#ifndef HEADSCOPE_EMULATED
+#include "csrc/measure/cpu/gram_amx.h"
+#endif
+
+namespace headscope::testing {
+
+#ifdef HEADSCOPE_EMULATED
+/// Tiles have no part in the CUDA kernels.
+using WithGramTarget = WithSimdTarget;
+inline std::vector<int64_t> tile_targets() { return {}; }
+inline const char* missing_for(int64_t) { return nullptr; }
+inline std::string gram_target_name(int64_t target) { return target_name(target); }
+#else
+/// Beside the SIMD targets of Highway, whose bits are positive.
+inline constexpr int64_t kAmxTarget = -1;
+inline std::vector<int64_t> tile_targets() { return {kAmxTarget}; }
+
+inline std::string gram_target_name(int64_t target) {
+  return target == kAmxTarget ? "AMX" : target_name(target);
+}
+
+/// What a target lacks on this machine, nullptr if it can be used.
+inline const char* missing_for(int64_t target) {
+  return target == kAmxTarget ? cpu::amx_missing() : nullptr;
+}
+
+/// Lets the Gram kernel use one implementation while it lives.
+class WithGramTarget {
+ public:
+  explicit WithGramTarget(int64_t target) : simd_(target == kAmxTarget ? 0 : target) {
+    cpu::allow_amx_for_test(target == kAmxTarget);
+  }
+  ~WithGramTarget() { cpu::allow_amx_for_test(true); }
+  WithGramTarget(const WithGramTarget&) = delete;
+  WithGramTarget& operator=(const WithGramTarget&) = delete;
+
+ private:
+  WithSimdTarget simd_;
+};
+#endif
+
+}  // namespace headscope::testing

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "csrc/measure/cpu/gram_simd.h"
+
+namespace headscope::testing {
+
+/// add_gram_amx on emulated tiles, packed by the vectors of the chosen SIMD target.
+void add_gram_emulated(const cpu::HeadTokens& z, const float* shift, cpu::GramShare share,
+                       float* workspace, float* gram, float* sum);
+
+}  // namespace headscope::testing
