@@ -24,10 +24,33 @@ inline constexpr bool kLoadsWide = std::is_same_v<In, Sum> ||
                                     (std::is_same_v<In, hwy::bfloat16_t> ||
                                      std::is_same_v<In, hwy::float16_t>));
 
+/// f16 that are not finite as the f32 of their kind. Highway widens them to 65536 and beyond where
+/// it has no instruction for it.
+template <class D>
+HWY_INLINE hn::VFromD<D> widened_f16(D d, const hwy::float16_t* source) {
+  const auto wide = hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::float16_t, D>(), source));
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  return wide;
+#else
+  const hn::RebindToUnsigned<D> bits_of;
+  const hn::Rebind<uint16_t, D> half;
+  const auto bits =
+      hn::PromoteTo(bits_of, hn::LoadU(half, reinterpret_cast<const uint16_t*>(source)));
+  const auto exponent = hn::Set(bits_of, 0x7C00u);
+  const auto special = hn::Or(hn::Set(bits_of, 0x7F800000u),
+                              hn::Or(hn::ShiftLeft<16>(hn::And(bits, hn::Set(bits_of, 0x8000u))),
+                                     hn::ShiftLeft<13>(hn::And(bits, hn::Set(bits_of, 0x03FFu)))));
+  return hn::IfThenElse(hn::RebindMask(d, hn::Eq(hn::And(bits, exponent), exponent)),
+                        hn::BitCast(d, special), wide);
+#endif
+}
+
 template <class D, typename In>
 HWY_INLINE hn::VFromD<D> load_widened(D d, const In* source) {
   if constexpr (std::is_same_v<In, hn::TFromD<D>>) {
     return hn::LoadU(d, source);
+  } else if constexpr (std::is_same_v<In, hwy::float16_t>) {
+    return widened_f16(d, source);
   } else {
     return hn::PromoteTo(d, hn::LoadU(hn::Rebind<In, D>(), source));
   }

@@ -58,6 +58,39 @@ TEST_P(CpuKernels, CapsAreTanhAndKeepNan) {
   EXPECT_TRUE(std::isnan(scores[0]));
 }
 
+double value_of_f16(uint16_t bits) {
+  const double sign = (bits & 0x8000) != 0 ? -1 : 1, fraction = bits & 0x3FF;
+  const int exponent = bits >> 10 & 0x1F;
+  if (exponent == 0) return sign * std::ldexp(fraction, -24);
+  if (exponent < 31) return sign * std::ldexp(1024 + fraction, exponent - 25);
+  return fraction == 0 ? sign * std::numeric_limits<double>::infinity()
+                       : std::numeric_limits<double>::quiet_NaN();
+}
+
+// Whole vectors and their tails, also of what is not finite.
+TEST_P(CpuKernels, EveryHalfPrecisionNumberWidensToItself) {
+  std::vector<uint16_t> halves(0x10000);
+  for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
+  constexpr int64_t kWidth = 61;
+  for (size_t first = 0; first + kWidth <= halves.size(); first += kWidth) {
+    float wide[kWidth], strided[kWidth];
+    attention_kernels<float>().widen_rows(halves.data() + first, Element::kF16, 0, 1, 1, 0, kWidth,
+                                          kWidth, wide);
+    attention_kernels<float>().widen_rows(halves.data() + first, Element::kF16, 1, kWidth, kWidth,
+                                          0, 1, 1, strided);
+    for (size_t i = 0; i < kWidth; ++i) {
+      const double want = value_of_f16(halves[first + i]);
+      for (const double got : {double{wide[i]}, double{strided[i]}}) {
+        if (std::isnan(want)) {
+          EXPECT_TRUE(std::isnan(got)) << std::hex << halves[first + i];
+        } else {
+          EXPECT_EQ(got, want) << std::hex << halves[first + i];
+        }
+      }
+    }
+  }
+}
+
 TEST_P(CpuKernels, ScratchIsSmallAndDoesNotGrowWithTheTokens) {
   for (const int64_t width : {1, 13, 64, 128, 256}) {
     for (const int64_t bytes : {4, 8})
