@@ -39,6 +39,8 @@ def figures(logit="5x400", sink="0.1x400", entropy="2x400", collapsed="0x400", h
 
 DEADLINE = series("headscope_circuit_deadline_tokens", "1000x60", INDUCTION)
 TOKENS = series("headscope_tokens", "0+100x60")
+# What a Pushgateway adds to the figures of a run that has ended.
+PUSHED = series("push_time_seconds", "540x120")
 BUILD = series("headscope_build_info", "1x120", 'version="1"')
 
 FIRE = {
@@ -73,6 +75,8 @@ FIRE = {
     "HeadscopeMonitorStale": [
         # Promtool's clock starts at 0: the last measurement was at minute 9.
         (series("headscope_last_snapshot_timestamp_seconds", "0+60x9 540x60"), 40)],
+    "HeadscopeProbesStale": [
+        ({**probe("headscope_source_step", "100x60"), **series("headscope_step", "100+500x60")}, 11)],
     "HeadscopeNoSnapshot": [(BUILD, 0)],
     "HeadscopeTapsMissing": [(series("headscope_taps_missing_total", "0x4 1x60"), 5)],
     "HeadscopeErrors": [(series("headscope_errors_total", "0x4 1x60", 'kind="probe"'), 5)],
@@ -118,11 +122,19 @@ QUIET = {
     "HeadscopeFiguresAbsent": [(figures(), 90), (figures(heads=None), 90)],
     "HeadscopeNonfiniteReadings": [
         (probe("headscope_heads_nonfinite", "0x40"), 40),
-        (probe("headscope_heads_nonfinite", "0x9 1 0x30"), 40)],
-    "HeadscopeLossNaN": [(series("headscope_loss", "3x40"), 40), (series("headscope_loss", "+Infx40"), 40)],
+        (probe("headscope_heads_nonfinite", "0x9 1 0x30"), 40),
+        ({**probe("headscope_heads_nonfinite", "1x40"), **PUSHED}, 40)],
+    "HeadscopeLossNaN": [(series("headscope_loss", "3x40"), 40), (series("headscope_loss", "+Infx40"), 40),
+                         ({**series("headscope_loss", "NaNx40"), **PUSHED}, 40)],
     "HeadscopeMonitorStale": [
         (series("headscope_last_snapshot_timestamp_seconds", "0+60x90"), 90),
-        (series("headscope_last_snapshot_timestamp_seconds", "0x29 1740x29 3480x29"), 85)],
+        (series("headscope_last_snapshot_timestamp_seconds", "0x29 1740x29 3480x29"), 85),
+        ({**series("headscope_last_snapshot_timestamp_seconds", "540x90"), **PUSHED}, 90)],
+    "HeadscopeProbesStale": [
+        # Probed in time, and another run's steps.
+        ({**probe("headscope_source_step", "0x49 25000x49"), **series("headscope_step", "0+500x10 5000x38 25000+50x99")}, 98),
+        ({**probe("headscope_source_step", "100x60"), 'headscope_step{job="headscope",instance="other:9464"}': "9000x60"},
+         60)],
     "HeadscopeNoSnapshot": [
         ({**BUILD, **series("headscope_last_snapshot_timestamp_seconds", "0+60x90")}, 90)],
     "HeadscopeTapsMissing": [
