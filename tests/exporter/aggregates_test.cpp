@@ -73,9 +73,12 @@ TEST(Aggregates, TheCapTakesNothingFromThem) {
 TEST(Aggregates, HeadsThatAreNotFiniteAreCountedAndEnterNothingElse) {
   Snapshot snapshot = four_heads();
   snapshot.heads[2].finite = false;  // its figures may be numbers or NaN
+  snapshot.heads[2].patterns[0].selectivity = 1000;
   snapshot.heads[0].entropy = kNaN;  // not measured
   const std::string text = rendered({snapshot});
   EXPECT_THAT(text, HasSubstr(line("headscope_heads_nonfinite", "1")));
+  EXPECT_THAT(text,
+              HasSubstr("highest_selectivity_ratio{source=\"probe\",pattern=\"induction\"} 64\n"));
   EXPECT_THAT(text, HasSubstr(line("headscope_heads_highest_max_logit", "9")));
   EXPECT_THAT(text, HasSubstr(line("headscope_heads_collapsed", "1")));
   EXPECT_THAT(text, HasSubstr(line("headscope_heads_median_attention_entropy_nats", "0.5")));

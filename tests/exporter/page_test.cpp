@@ -81,7 +81,7 @@ void expect_figures(const Json& got, const PatternReading& want, const Pick& pic
 
 TEST(Api, AllHeadsByColumns) {
   const auto server = start_server();
-  const Snapshot snapshot = sample_snapshot(600);
+  const Snapshot snapshot = sample_snapshot(617);  // figures of six digits
   server->publish(shared(snapshot));
   const Json row = json(port_of(server->url()), "/api/v1/snapshot")["snapshots"][0];
   EXPECT_EQ(row["patterns"], Json(snapshot.patterns));
@@ -125,6 +125,9 @@ TEST(Api, ThousandsOfStepsAreThinnedOut) {
   EXPECT_GE(rows.size(), 80u);
   EXPECT_EQ(rows.front()["step"], 0);
   EXPECT_EQ(rows.back()["step"], 2999);
+  const size_t by_default = json(port, "/api/v1/snapshot")["snapshots"].size();
+  EXPECT_LE(by_default, 500u);
+  EXPECT_GE(by_default, 400u);
 }
 
 TEST(Api, EventsAndAblationsAreThoseOfTheHistory) {
@@ -135,7 +138,9 @@ TEST(Api, EventsAndAblationsAreThoseOfTheHistory) {
   EXPECT_EQ(news["events"][0]["kind"], "formed");
   EXPECT_EQ(news["events"][0]["figures"]["p_value"], "NaN");
   EXPECT_EQ(news["ablations"][0]["control_effects"].size(), 3u);
+  EXPECT_EQ(news["reset"], false);
   EXPECT_EQ(json(port, "/api/v1/events?since=" + news["next"].dump())["events"], Json::array());
+  EXPECT_EQ(json(port, "/api/v1/events?since=999")["reset"], true);
 }
 
 TEST(Api, TheRunHasFactsDefinitionsAndHealth) {
@@ -158,8 +163,8 @@ TEST(Api, BadQueriesNameTheValue) {
   const int port = port_of(server->url());
   for (const char* query :
        {"since=abc", "since=-1", "since=1.5", "since=", "since", "since=99999999999999999999",
-        "since=1&since=2", "points=1", "points=2001", "head=1", "head=1.-2", "head=a.b", "x=1",
-        "since=%30", "since=0x10", "since= 1", "since=+1"}) {
+        "since=9007199254740993", "since=1&since=2", "points=1", "points=2001", "head=1",
+        "head=1.-2", "head=a.b", "x=1", "since=%30", "since=0x10", "since= 1", "since=+1"}) {
     const HttpAnswer answer = http(port, std::string("/api/v1/snapshot?") + query);
     EXPECT_EQ(answer.status, 400) << query;
     if (answer.header("Content-Type") != "application/json") continue;  // refused by civetweb
