@@ -167,8 +167,16 @@ class EntryScripts(unittest.TestCase):
         self.environment = {"PATH": os.environ["PATH"], "HEADSCOPE_BIN": str(self.base), "HEADSCOPE_RUNS": str(self.base)}
 
     def start(self, *arguments, **environment):
-        return subprocess.Popen([DOCKER / "demo.sh", *arguments], env={**self.environment, **environment},
-                                stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen([DOCKER / "demo.sh", *arguments], env={**self.environment, **environment},
+                                   stderr=subprocess.PIPE, text=True, start_new_session=True)
+        self.addCleanup(self.end, process)
+        return process
+
+    def end(self, process):
+        """Ends what the script has started too, if it is left."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
     def test_arguments_and_exit_status_pass_through(self):
         process = self.start("--steps", "5 6", HEADSCOPE_CORPUS="/text")
