@@ -1,7 +1,11 @@
 """From a training run to a webhook, with real Prometheus and Alertmanager on the shipped rules and routes."""
 
 import json
+import pathlib
+import re
+import subprocess
 import sys
+import tempfile
 import unittest
 
 import demo
@@ -9,6 +13,8 @@ import monitoring
 
 sys.path.insert(0, str(monitoring.ROOT / "tests" / "support"))
 from needs import need  # noqa: E402
+
+DASHBOARDS = [json.loads(file.read_text()) for file in (monitoring.ROOT / "docker/grafana/dashboards").glob("*.json")]
 
 
 class Alerts(unittest.TestCase):
@@ -47,12 +53,11 @@ class Alerts(unittest.TestCase):
         self.assertEqual([rule["name"] for rule in rules if rule["health"] != "ok"], [])
 
     def test_3_every_query_of_the_dashboards_has_data(self):
-        pages = sorted((monitoring.ROOT / "docker" / "grafana" / "dashboards").glob("*.json"))
-        self.assertEqual(len(pages), 4)
+        self.assertEqual(len(DASHBOARDS), 4)
         # A probe with ablation comes when a circuit has formed; induction has not by then.
         queries = [expression.replace("$run", ".*").replace("$pattern", "previous-token").replace("$layer", "0")
                    .replace("$head", "0").replace("$__rate_interval", "30s").replace("$__interval", "10m")
-                   for page in map(json.loads, (file.read_text() for file in pages))
+                   for page in DASHBOARDS
                    for expression in [*(target["expr"] for panel in page["panels"] for target in panel["targets"]),
                                       *(annotation["expr"] for annotation in page["annotations"]["list"]
                                         if annotation["name"] in ("emerging", "formed"))]]
@@ -60,6 +65,27 @@ class Alerts(unittest.TestCase):
         self.stack.wait_for("an ablation", lambda: self.stack.query('headscope_ablation_effect_nats{pattern="previous-token"}'))
         for query in queries:
             self.stack.wait_for(query, lambda: self.stack.query(query), timeout=60)
+
+    def test_4_every_variable_of_the_dashboards_has_a_choice(self):
+        variables = {variable["query"] for page in DASHBOARDS for variable in page["templating"]["list"]
+                     if variable["type"] == "query"}
+        self.assertEqual(len(variables), 4)
+        for variable in variables:
+            selector, label = re.fullmatch(r"label_values\((.+), (\w+)\)", variable).groups()
+            choices = self.stack.api(f"label/{label}/values", **{"match[]": selector.replace("$layer", "0")})
+            self.assertTrue(choices, variable)
+
+    def test_5_the_panels_are_drawn(self):
+        python = demo.BIN.parent / "dashboard-tools" / "bin" / "python"
+        need(python.exists(), "the dashboards' tools are not installed (./run.sh setup)")
+        with tempfile.TemporaryDirectory() as folder:
+            picture = pathlib.Path(folder) / "overview.png"
+            done = subprocess.run([python, monitoring.ROOT / "docker/grafana/plot.py",
+                                   f"http://127.0.0.1:{self.stack.prometheus}", "headscope-overview", picture],
+                                  capture_output=True, text=True, timeout=100)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("without data: none", done.stdout)
+            self.assertEqual(picture.read_bytes()[:4], b"\x89PNG")
 
     def test_9_a_killed_run_is_a_page(self):
         self.training.kill()

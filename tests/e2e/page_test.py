@@ -99,9 +99,7 @@ class Page(unittest.TestCase):
         self.assertEqual(page.locator("#grid td[aria-selected=true]").count(), 1)
         wait(page, "document.querySelectorAll('#head-charts canvas').length >= 5")
         label = page.locator("#head-charts .plot").first.get_attribute("aria-label")
-        self.assertRegex(label, r"Selectivity: last values induction [0-9.]+")
-        page.locator(".segments label", has_text="step").click()
-        self.assertEqual(page.locator("input[name=axis]:checked").get_attribute("value"), "step")
+        self.assertRegex(label, r"Selectivity.*: last values induction [0-9.]+")
 
     def connection_drops_and_recovers(self, page, url):
         steps = page.locator("#facts dd").first
@@ -121,8 +119,13 @@ class Page(unittest.TestCase):
         """The same run in the dark, on a phone and from a file."""
         dark = self.browser.open(url, scheme="dark")
         self.grid_filled(dark)
+        background = dark.evaluate("getComputedStyle(document.body).backgroundColor")
+        self.assertLess(max(map(int, re.findall(r"\d+", background))), 60, background)
         self.is_accessible(dark)
         shoot(dark, "dark")
+        self.the_run_is_told(dark)
+        self.the_axis_is_chosen(dark)
+        self.the_shade_is_chosen(dark)
         phone = self.browser.open(url, width=390, height=844, motion="reduce")
         self.grid_filled(phone)
         self.assertLessEqual(phone.evaluate("document.documentElement.scrollWidth"), 390)
@@ -136,7 +139,47 @@ class Page(unittest.TestCase):
         page.locator("#grid td").nth(3).click()
         page.get_by_role("heading", name="Head 0.3 over training").wait_for()
         wait(page, "document.querySelectorAll('#head-charts canvas').length >= 5")
+        self.the_run_is_told(page)
+        self.the_shade_is_chosen(page)
         self.no_complaints()
+
+    def the_run_is_told(self, page):
+        """Who comes late reads of everything that has happened, and of what it cost."""
+        for selector, least in {"#circuit-list .history li": 2, "#event-list .rule": 2, "#ablation-list .control": 3,
+                                "#training-charts canvas": 3, "#null-charts canvas": 1, "#sink-bars li": 2,
+                                "#definition-list dd": 10}.items():
+            self.assertGreaterEqual(page.locator(selector).count(), least, selector)
+        facts, health = (dict(page.evaluate(
+            f"[...document.querySelectorAll('{place} > div')].map((e) => [...e.children].map((c) => c.textContent))"))
+            for place in ("#facts", "#health-list"))
+        for name in ("step", "tokens", "loss", "heads", "repeat gap", "cost of monitoring"):
+            self.assertRegex(facts[name], r"\d", name)
+        for name in ("attention calls measured", "taps missing", "snapshots dropped", "errors"):
+            self.assertRegex(health[name], r"\d", name)
+        leads = page.locator(".circuit .lead").all_inner_texts()
+        self.assertTrue(any("the flag led" in lead for lead in leads), leads)
+        self.assertRegex(page.locator("#ablation-list .badge").first.inner_text(), "verified|not causal|inconclusive")
+
+    def the_axis_is_chosen(self, page):
+        label = lambda: page.locator("#head-charts .plot").first.get_attribute("aria-label")
+        self.assertIn(" over log tokens: ", label())
+        page.locator(".segments label", has_text="step").click()
+        self.assertIn(" over steps: ", label())
+
+    def the_shade_is_chosen(self, page):
+        """Every choice gives other numbers, in shades that can be read; heads of a circuit have a symbol too."""
+        page.select_option("#pattern", "previous-token")
+        self.assertGreater(page.locator("#grid td:not([data-member='']) .mark:not(:empty)").count(), 0)
+        self.assertEqual(page.locator("#grid td:not([data-member='']) .mark:empty").count(), 0)
+        seen = set()
+        for figure in ("selectivity", "mass", "participation_ratio", "pr_integral", "sink_mass", "class"):
+            page.select_option("#figure", figure)
+            seen.add(tuple(page.locator("#grid .value").all_inner_texts()))
+            wait(page, "document.getAnimations().length === 0")
+            self.assertGreater(page.evaluate("new Set([...document.querySelectorAll('#grid td')].map((e) =>"
+                                             " getComputedStyle(e).backgroundColor)).size"), 1, figure)
+            self.is_accessible(page)
+        self.assertEqual(len(seen), 6)
 
     def grid_filled(self, page):
         wait(page, "document.querySelectorAll('#grid td[data-member]').length === 16")

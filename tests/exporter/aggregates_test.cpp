@@ -5,6 +5,7 @@
 
 #include "csrc/exporter/collect.h"
 #include "headscope/sinks.h"
+#include "tests/exporter/rendered.h"
 #include "tests/support/promtool.h"
 #include "tests/support/sample_snapshot.h"
 
@@ -16,10 +17,6 @@ using headscope::testing::SampleShape;
 using headscope::testing::shared;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-std::string render(const Snapshot& snapshot, size_t cap = kMaxHeadSeries) {
-  return serialise(RunMetrics(state_after({}, shared(snapshot)), cap));
-}
 
 std::string line(const std::string& metric, const std::string& value) {
   return "\n" + metric + "{source=\"probe\"} " + value + "\n";
@@ -50,7 +47,7 @@ Snapshot four_heads() {
 }
 
 TEST(Aggregates, AreThoseOfAllHeads) {
-  const std::string text = render(four_heads());
+  const std::string text = rendered({four_heads()});
   EXPECT_THAT(text, HasSubstr(line("headscope_heads", "4")));
   EXPECT_THAT(text, HasSubstr(line("headscope_heads_nonfinite", "0")));
   EXPECT_THAT(text, HasSubstr(line("headscope_heads_collapsed", "2")));
@@ -66,7 +63,7 @@ TEST(Aggregates, AreThoseOfAllHeads) {
 }
 
 TEST(Aggregates, TheCapTakesNothingFromThem) {
-  const std::string text = render(four_heads(), /*cap=*/1);
+  const std::string text = rendered({four_heads()}, /*cap=*/1);
   EXPECT_THAT(text, Not(HasSubstr("headscope_head_finite")));
   EXPECT_THAT(text, HasSubstr("\nheadscope_series_cap 1\n"));
   EXPECT_THAT(text, HasSubstr("\nheadscope_heads_left_out 4\n"));
@@ -76,9 +73,12 @@ TEST(Aggregates, TheCapTakesNothingFromThem) {
 TEST(Aggregates, HeadsThatAreNotFiniteAreCountedAndEnterNothingElse) {
   Snapshot snapshot = four_heads();
   snapshot.heads[2].finite = false;  // its figures may be numbers or NaN
+  snapshot.heads[2].patterns[0].selectivity = 1000;
   snapshot.heads[0].entropy = kNaN;  // not measured
-  const std::string text = render(snapshot);
+  const std::string text = rendered({snapshot});
   EXPECT_THAT(text, HasSubstr(line("headscope_heads_nonfinite", "1")));
+  EXPECT_THAT(text,
+              HasSubstr("highest_selectivity_ratio{source=\"probe\",pattern=\"induction\"} 64\n"));
   EXPECT_THAT(text, HasSubstr(line("headscope_heads_highest_max_logit", "9")));
   EXPECT_THAT(text, HasSubstr(line("headscope_heads_collapsed", "1")));
   EXPECT_THAT(text, HasSubstr(line("headscope_heads_median_attention_entropy_nats", "0.5")));
@@ -90,7 +90,7 @@ TEST(Aggregates, WhatNoHeadHasHasNoSeries) {
     head.participation_ratio = head.entropy = head.max_logit = head.sink_mass = kNaN;
     head.patterns.clear();
   }
-  const std::string text = render(snapshot);
+  const std::string text = rendered({snapshot});
   EXPECT_THAT(text, HasSubstr(line("headscope_heads", "4")));
   for (const char* name : {"collapsed", "lowest", "median", "highest", "mean"}) {
     EXPECT_THAT(text, Not(HasSubstr(std::string("\nheadscope_heads_") + name))) << name;

@@ -4,9 +4,9 @@
 #include <cstdlib>
 #include <string>
 
-#include "csrc/exporter/collect.h"
 #include "csrc/exporter/metric_catalogue.h"
 #include "headscope/sinks.h"
+#include "tests/exporter/rendered.h"
 #include "tests/support/promtool.h"
 #include "tests/support/sample_snapshot.h"
 #include "tests/support/text_file.h"
@@ -16,20 +16,8 @@ namespace {
 
 using headscope::testing::sample_snapshot;
 using headscope::testing::SampleShape;
-using headscope::testing::shared;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-std::string render(const Snapshot& snapshot) {
-  return render_metrics(&snapshot, snapshot.health, {});
-}
-
-/// The exposition after these snapshots, oldest first.
-std::string render_all(const std::vector<Snapshot>& snapshots, size_t cap = kMaxHeadSeries) {
-  ExportState state;
-  for (const Snapshot& snapshot : snapshots) state = state_after(state, shared(snapshot));
-  return serialise(RunMetrics(state, cap));
-}
 
 size_t count(const std::string& text, const std::string& part) {
   size_t found = 0;
@@ -54,7 +42,9 @@ TEST(Render, MatchesGoldenFile) {
 
 TEST(Render, PassesPromtoolWithARichSnapshot) {
   HEADSCOPE_NEED_PROMTOOL();
-  EXPECT_EQ(headscope::testing::promtool_complaints(render(sample_snapshot())), "");
+  const Snapshot snapshot = sample_snapshot();
+  const std::string text = render_metrics(&snapshot, snapshot.health, {});
+  EXPECT_EQ(headscope::testing::promtool_complaints(text), "");
 }
 
 TEST(Render, PassesPromtoolBeforeTheFirstSnapshot) {
@@ -88,7 +78,7 @@ TEST(Render, UnknownErrorKindsAreShownAndBounded) {
 }
 
 TEST(Render, BothSourcesAreShown) {
-  const std::string text = render_all({sample_snapshot(590, Source::kTrain), sample_snapshot(600)});
+  const std::string text = rendered({sample_snapshot(590, Source::kTrain), sample_snapshot(600)});
   EXPECT_THAT(text, HasSubstr("headscope_head_participation_ratio{layer=\"1\",head=\"4\","
                               "source=\"train\"} 3.5\n"));
   EXPECT_THAT(text, HasSubstr("headscope_head_participation_ratio{layer=\"1\",head=\"4\","
@@ -101,7 +91,7 @@ TEST(Render, VanishedHeadsVanish) {
   SampleShape small;
   small.layers = 1;
   const std::string text =
-      render_all({sample_snapshot(600), sample_snapshot(610, Source::kProbe, small)});
+      rendered({sample_snapshot(600), sample_snapshot(610, Source::kProbe, small)});
   EXPECT_THAT(text, Not(HasSubstr("headscope_head_finite{layer=\"1\"")));
 }
 
@@ -112,7 +102,7 @@ TEST(Render, WhatWasNotMeasuredHasNoSeries) {
     for (PatternReading& pattern : head.patterns) pattern.margin = kNaN;
   }
   snapshot.circuits[0].critical_margin_z = kNaN;
-  const std::string text = render(snapshot);
+  const std::string text = rendered({snapshot});
   EXPECT_THAT(text, Not(HasSubstr("headscope_head_null_participation_ratio")));
   EXPECT_THAT(text, Not(HasSubstr("headscope_head_match_margin_nats")));
   EXPECT_THAT(text, Not(HasSubstr("headscope_circuit_critical_margin_z")));
@@ -123,7 +113,7 @@ TEST(Render, AHeadThatIsNotFiniteShowsNaN) {
   snapshot.heads[3].finite = false;
   snapshot.heads[3].participation_ratio = kNaN;
   snapshot.heads[3].patterns[0].selectivity = kNaN;
-  const std::string text = render(snapshot);
+  const std::string text = rendered({snapshot});
   const std::string labels = "{layer=\"0\",head=\"3\",source=\"probe\"";
   EXPECT_THAT(text, HasSubstr("headscope_head_finite" + labels + "} 0\n"));
   EXPECT_THAT(text, HasSubstr("headscope_head_participation_ratio" + labels + "} Nan\n"));
@@ -134,25 +124,25 @@ TEST(Render, AHeadThatIsNotFiniteShowsNaN) {
 TEST(Render, ALossThatWasNeverToldHasNoSeries) {
   Snapshot snapshot = sample_snapshot();
   snapshot.loss = kNaN;
-  EXPECT_THAT(render(snapshot), Not(HasSubstr("headscope_loss")));
+  EXPECT_THAT(rendered({snapshot}), Not(HasSubstr("headscope_loss")));
 }
 
 TEST(Render, ALossThatBecameNaNIsShown) {
   Snapshot lost = sample_snapshot(610, Source::kTrain);
   lost.loss = kNaN;
-  EXPECT_THAT(render_all({sample_snapshot(600, Source::kTrain), lost}),
+  EXPECT_THAT(rendered({sample_snapshot(600, Source::kTrain), lost}),
               HasSubstr("headscope_loss Nan\n"));
 }
 
 TEST(Render, AProbeWithoutLossKeepsTheTrainingLoss) {
   Snapshot probe = sample_snapshot(610);
   probe.loss = kNaN;
-  EXPECT_THAT(render_all({sample_snapshot(600, Source::kTrain), probe}),
+  EXPECT_THAT(rendered({sample_snapshot(600, Source::kTrain), probe}),
               HasSubstr("headscope_loss 3.25\n"));
 }
 
 TEST(Render, OneStateOfACircuitIsOne) {
-  const std::string text = render(sample_snapshot());
+  const std::string text = rendered({sample_snapshot()});
   const std::string series = "headscope_circuit_state{pattern=\"induction\",state=";
   EXPECT_THAT(text, HasSubstr(series + "\"formed\"} 1\n"));
   EXPECT_THAT(text, HasSubstr(series + "\"dormant\"} 0\n"));
@@ -160,18 +150,18 @@ TEST(Render, OneStateOfACircuitIsOne) {
 }
 
 TEST(Render, StepsThatWereNeverReachedHaveNoSeries) {
-  const std::string text = render(sample_snapshot());
+  const std::string text = rendered({sample_snapshot()});
   EXPECT_THAT(text, HasSubstr("headscope_circuit_formed_step{pattern=\"induction\"} 600\n"));
   EXPECT_THAT(text, Not(HasSubstr("headscope_circuit_verified_step")));
 }
 
 TEST(Render, CircuitsStayWhileTrainingStepsPass) {
-  const std::string text = render_all({sample_snapshot(600), sample_snapshot(610, Source::kTrain)});
+  const std::string text = rendered({sample_snapshot(600), sample_snapshot(610, Source::kTrain)});
   EXPECT_THAT(text, HasSubstr("headscope_circuit_heads{pattern=\"induction\"} 2\n"));
 }
 
 TEST(Render, EventsAddUp) {
-  const std::string text = render_all({sample_snapshot(600), sample_snapshot(610)});
+  const std::string text = rendered({sample_snapshot(600), sample_snapshot(610)});
   const std::string tail = "pattern=\"induction\",level=\"circuit\"} ";
   EXPECT_THAT(text, HasSubstr("headscope_events_total{kind=\"formed\"," + tail + "2\n"));
   EXPECT_THAT(text, HasSubstr("headscope_events_total{kind=\"lost\"," + tail + "0\n"));
@@ -181,7 +171,7 @@ TEST(Render, TheLatestAblationIsShown) {
   Snapshot later = sample_snapshot(620);
   later.ablations[0].verdict = CircuitState::kNotCausal;
   const std::string text =
-      render_all({sample_snapshot(600), later, sample_snapshot(630, Source::kTrain)});
+      rendered({sample_snapshot(600), later, sample_snapshot(630, Source::kTrain)});
   const std::string labels = "{pattern=\"induction\",metric=\"planted_loss\"";
   EXPECT_THAT(text, HasSubstr("headscope_ablation_step" + labels + "} 620\n"));
   EXPECT_THAT(text,
@@ -194,7 +184,7 @@ TEST(Render, TheLatestAblationIsShown) {
 constexpr size_t kSeriesOfAHead = 13 + 4 * 6;
 
 TEST(Render, TheCapKeepsTheMostSelectiveHeads) {
-  const std::string text = render_all({sample_snapshot()}, 2 * kSeriesOfAHead + 1);
+  const std::string text = rendered({sample_snapshot()}, 2 * kSeriesOfAHead + 1);
   EXPECT_EQ(count(text, "headscope_head_finite{"), 2u);
   EXPECT_THAT(text, HasSubstr("headscope_head_finite{layer=\"1\",head=\"7\""));
   EXPECT_THAT(text, HasSubstr("headscope_head_finite{layer=\"1\",head=\"6\""));
@@ -204,13 +194,13 @@ TEST(Render, TheCapKeepsTheMostSelectiveHeads) {
 TEST(Render, TheCapBreaksTiesByPlace) {
   Snapshot snapshot = sample_snapshot();
   for (HeadReading& head : snapshot.heads) head.patterns = snapshot.heads[0].patterns;
-  const std::string text = render_all({snapshot}, kSeriesOfAHead);
+  const std::string text = rendered({snapshot}, kSeriesOfAHead);
   EXPECT_EQ(count(text, "headscope_head_finite{"), 1u);
   EXPECT_THAT(text, HasSubstr("headscope_head_finite{layer=\"0\",head=\"0\""));
 }
 
 TEST(Render, BelowTheCapNothingIsLeftOut) {
-  EXPECT_THAT(render_all({sample_snapshot()}, 16 * kSeriesOfAHead),
+  EXPECT_THAT(rendered({sample_snapshot()}, 16 * kSeriesOfAHead),
               HasSubstr("headscope_series_left_out 0\n"));
 }
 

@@ -12,6 +12,7 @@
 #include "headscope/sinks.h"
 #include "tests/support/child_process.h"
 #include "tests/support/http_client.h"
+#include "tests/support/metrics_server.h"
 #include "tests/support/sample_snapshot.h"
 #include "tests/support/temporary_directory.h"
 
@@ -25,13 +26,8 @@ using testing::NumberPipe;
 using testing::port_of;
 using testing::sample_snapshot;
 using testing::shared;
+using testing::start_server;
 using testing::TemporaryDirectory;
-
-std::shared_ptr<MetricsServer> start() {
-  ServerOptions options;
-  options.port = 0;
-  return start_metrics_server(options);
-}
 
 /// Clients that reset their connection in the middle of a large answer.
 void vanish_mid_answer(MetricsServer& server) {
@@ -69,7 +65,7 @@ TEST_P(Sigpipe, StaysTheHosts) {
       sigaction(SIGPIPE, nullptr, &now);
       return now.sa_handler == GetParam() && (now.sa_flags & SA_RESTART) != 0;
     };
-    const auto server = start();
+    const auto server = start_server();
     const auto history = open_history({.run_dir = directory.path(), .facts = {}, .log = {}});
     bool same = is_hosts();
     vanish_mid_answer(*server);
@@ -86,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(Dispositions, Sigpipe, ::testing::Values(SIG_DFL, SIG_I
 // Signals to the process must go on reaching the host's threads, whose handlers may expect that.
 TEST(Signals, OurThreadsTakeNone) {
   const auto body = [] {
-    const auto server = start();
+    const auto server = start_server();
     http(port_of(server->url()), "/metrics");
     sigset_t all;
     sigfillset(&all);
@@ -104,7 +100,7 @@ TEST(Signals, OurThreadsTakeNone) {
 TEST(Signals, SigtermEndsTheHostAsItWouldWithoutUs) {
   NumberPipe ready;
   ChildProcess host([&] {
-    const auto server = start();
+    const auto server = start_server();
     ready.send(port_of(server->url()));
     std::this_thread::sleep_for(std::chrono::seconds(60));
     return true;
@@ -119,7 +115,7 @@ TEST(Signals, SigtermEndsTheHostAsItWouldWithoutUs) {
 TEST(Signals, AHandlerOfTheHostRunsOnTheHostsThread) {
   const auto body = [] {
     std::signal(SIGTERM, host_handler);
-    const auto server = start();
+    const auto server = start_server();
     for (int i = 0; i < 20; ++i) {
       http(port_of(server->url()), "/metrics");
       kill(getpid(), SIGTERM);

@@ -19,6 +19,7 @@
 #include "tests/support/cpu_time.h"
 #include "tests/support/http_client.h"
 #include "tests/support/long_tests.h"
+#include "tests/support/metrics_server.h"
 #include "tests/support/sample_snapshot.h"
 #include "tests/support/sanitizers.h"
 
@@ -26,6 +27,7 @@ namespace headscope {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::answer_to;
 using testing::ChildProcess;
 using testing::Connection;
 using testing::http;
@@ -34,11 +36,7 @@ using testing::NumberPipe;
 using testing::port_of;
 using testing::sample_snapshot;
 using testing::shared;
-
-std::shared_ptr<MetricsServer> start(ServerOptions options = {}) {
-  options.port = 0;
-  return start_metrics_server(options);
-}
+using testing::start_server;
 
 /// 1,024 heads and 6 patterns: more series than a scrape shows.
 std::shared_ptr<const Snapshot> large_snapshot(int64_t step) {
@@ -89,7 +87,7 @@ TEST(Storm, TwoHundredScrapesAreAnsweredAndCostBoundedMemory) {
   const NumberPipe ports;
   ChildProcess clients(
       [&] { return scrape_in_parallel(static_cast<int>(ports.receive()), kScrapes); });
-  const auto server = start();
+  const auto server = start_server();
   const std::shared_ptr<const Snapshot> snapshots[] = {large_snapshot(1), large_snapshot(2)};
   server->publish(snapshots[0]);
   std::ofstream("/proc/self/clear_refs") << "5\n";  // the peak starts again
@@ -132,7 +130,7 @@ TEST(Storm, PublishingDoesNotWaitForAScrape) {
     changed.wait(lock, [&] { return published; });
     return Health{};
   };
-  const auto server = start(options);
+  const auto server = start_server(options);
   std::thread scraper([&] { EXPECT_EQ(http(port_of(server->url()), "/metrics").status, 200); });
   {
     std::unique_lock lock(mutex);
@@ -151,7 +149,7 @@ TEST(Storm, PublishingDoesNotWaitForAScrape) {
 TEST(Storm, FiftyDrippingClientsDelayAScrapeByWhatIsDocumented) {
   ServerOptions options;
   if (!testing::run_long_tests()) options.request_timeout_ms = 500;
-  const auto server = start(options);
+  const auto server = start_server(options);
   const int port = port_of(server->url());
   constexpr int kSlow = 50;
   std::vector<Connection> slow;
@@ -178,7 +176,7 @@ TEST(Storm, FiftyDrippingClientsDelayAScrapeByWhatIsDocumented) {
 
 // HEADSCOPE_LONG=1: 100,000 of them.
 TEST(Storm, RandomUrlsMakeNoSeries) {
-  const auto server = start();
+  const auto server = start_server();
   const int port = port_of(server->url());
   server->publish(shared(sample_snapshot()));
   const auto series = [&] {
@@ -194,22 +192,18 @@ TEST(Storm, RandomUrlsMakeNoSeries) {
   EXPECT_EQ(series(), before);
 }
 
-/// The status that raw bytes get, 0 for none.
-int status_of(int port, const std::string& bytes) {
-  const Connection connection(port);
-  connection.send(bytes);
-  const std::string answer = connection.receive_all(5);
-  return answer.starts_with("HTTP/1.1 ") ? std::stoi(answer.substr(9, 3)) : 0;
-}
+int status_of(int port, const std::string& bytes) { return answer_to(port, bytes).status; }
 
 TEST(Storm, MalformedRequestsGetTheirCodes) {
   ServerOptions options;
   options.request_timeout_ms = 200;  // a body that is announced is waited for
-  const auto server = start(options);
+  const auto server = start_server(options);
   const int port = port_of(server->url());
   const std::string end = " HTTP/1.1\r\nHost: localhost\r\n\r\n";
   EXPECT_EQ(status_of(port, "\x16\x03\x01\xFF\xFE\r\n\r\n"), 400);
   EXPECT_EQ(status_of(port, std::string("GET /me\0trics HTTP/1.1\r\n\r\n", 26)), 400);
+  EXPECT_EQ(status_of(port, std::string("\0\xFF\xFE\r\n\r\n", 7)), 400);
+  EXPECT_EQ(status_of(port, std::string(70000, 'A') + "\r\n\r\n"), 400);
   EXPECT_EQ(status_of(port, "GET /" + std::string(70000, 'x') + end), 400);
   EXPECT_EQ(status_of(port, "GET /metrics HTTP/1.1\r\nContent-Length: -5\r\n\r\n"), 411);
   EXPECT_EQ(status_of(port, "GET /metrics HTTP/9.9\r\n\r\n"), 505);
@@ -218,6 +212,8 @@ TEST(Storm, MalformedRequestsGetTheirCodes) {
   for (int i = 0; i < 1000; ++i) many += "X: y\r\n";
   EXPECT_EQ(status_of(port, "GET /metrics HTTP/1.1\r\n" + many + "\r\n"), 200);  // not kept
   EXPECT_EQ(status_of(port, "POST /metrics HTTP/1.1\r\nContent-Length: 9000000000\r\n\r\n"), 405);
+  const std::string body = "Content-Length: 90000000\r\n\r\n" + std::string(1 << 20, 'x');
+  EXPECT_EQ(status_of(port, "GET /metrics HTTP/1.1\r\n" + body), 200);  // not read
   EXPECT_EQ(status_of(port, "GET /../metrics" + end), 404);
   EXPECT_EQ(status_of(port, "GET /%2e%2e/%2e%2e/etc/passwd" + end), 404);
   EXPECT_EQ(status_of(port, "GET /metrics" + end), 200);
@@ -225,7 +221,7 @@ TEST(Storm, MalformedRequestsGetTheirCodes) {
 
 // HEADSCOPE_LONG=1: 5,000 of them.
 TEST(Storm, RandomBytesNeverStopIt) {
-  const auto server = start();
+  const auto server = start_server();
   const int port = port_of(server->url());
   std::mt19937 random(5);
   const int trials = testing::run_long_tests() ? 5000 : 200;
@@ -240,7 +236,8 @@ TEST(Storm, RandomBytesNeverStopIt) {
 
 // Eight ranks of one machine with one configuration.
 TEST(Storm, EightProcessesWithOnePortAllServe) {
-  const int taken = port_of(start()->url());  // free again, and likely with free ones after it
+  const int taken =
+      port_of(start_server()->url());  // free again, and likely with free ones after it
   std::vector<std::unique_ptr<NumberPipe>> ports;
   std::vector<ChildProcess> ranks;
   const NumberPipe go;

@@ -99,6 +99,7 @@ TEST(Timeline, AResumedRunTakesBackWhatItMeasuresAgain) {
   EXPECT_TRUE(answer.reset);
   EXPECT_THAT(steps(answer), ElementsAre(10, 25));
   EXPECT_EQ(timeline.news_since(0).events.size(), 2u);
+  EXPECT_EQ(timeline.news_since(0).ablations.size(), 2u);
   EXPECT_FALSE(timeline.since(answer.next).reset);
 }
 
@@ -151,6 +152,12 @@ TEST(Timeline, MemoryIsBoundedByThinningOut) {
   EXPECT_EQ(answer.rows.front()->step, 0);
   EXPECT_EQ(answer.rows.back()->step, 1999);
   EXPECT_EQ(timeline.news_since(0).events.size(), 20u);
+}
+
+TEST(Timeline, RowsAreBoundedHoweverSmall) {
+  Timeline timeline({.rows = 50, .bytes = 1 << 30, .events = 20});
+  for (int64_t step = 0; step < 200; ++step) timeline.append(at(step));
+  EXPECT_LE(timeline.since(0).rows.size(), 50u);
 }
 
 TEST(Timeline, EventsOfHeadsGoFirst) {

@@ -25,7 +25,7 @@ class Fuzzer(unittest.TestCase):
                                "libclang-rt-14-dev)")
 
     def fuzz(self, *arguments):
-        run = subprocess.run([PROGRAM, "-timeout=60", "-rss_limit_mb=2048", *arguments], capture_output=True, text=True,
+        run = subprocess.run([PROGRAM, "-timeout=60", "-rss_limit_mb=768", *arguments], capture_output=True, text=True,
                              errors="replace", timeout=200)
         self.assertEqual(run.returncode, 0, run.stderr[-8000:])
         return run.stderr

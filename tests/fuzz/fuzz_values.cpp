@@ -3,6 +3,8 @@
 // that somebody else wrote.
 
 #include <cstdint>
+#include <initializer_list>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -33,7 +35,19 @@ auto list(ByteSource& source, size_t most, const Make& make) {
   return items;
 }
 
+template <typename Make>
+auto named(ByteSource& source, size_t most, const Make& make) {
+  std::map<std::string, decltype(make(source))> items;
+  for (size_t n = source.count(most); n > 0; --n) items[source.text()] = make(source);
+  return items;
+}
+
+void fill(ByteSource& source, std::initializer_list<double*> figures) {
+  for (double* figure : figures) *figure = source.number();
+}
+
 double number(ByteSource& source) { return source.number(); }
+uint64_t natural(ByteSource& source) { return static_cast<uint64_t>(source.whole()); }
 std::string text(ByteSource& source) { return source.text(); }
 HeadId head_id(ByteSource& source) { return {source.byte(), source.byte()}; }
 CircuitState state(ByteSource& source) {
@@ -42,20 +56,16 @@ CircuitState state(ByteSource& source) {
 
 PatternReading pattern_reading(ByteSource& source) {
   PatternReading reading;
-  for (double* figure : {&reading.selectivity, &reading.mass, &reading.margin,
-                         &reading.control_mass, &reading.margin_z, &reading.mass_z}) {
-    *figure = source.number();
-  }
+  fill(source, {&reading.selectivity, &reading.mass, &reading.margin, &reading.control_mass,
+                &reading.margin_z, &reading.mass_z});
   return reading;
 }
 
 HeadReading head_reading(ByteSource& source) {
   HeadReading head;
-  for (double* figure : {&head.participation_ratio, &head.participation_ratio_centred,
-                         &head.null_participation_ratio, &head.pr_integral, &head.output_norm,
-                         &head.entropy, &head.max_logit, &head.sink_mass, &head.prefix_matching}) {
-    *figure = source.number();
-  }
+  fill(source, {&head.participation_ratio, &head.participation_ratio_centred,
+                &head.null_participation_ratio, &head.pr_integral, &head.output_norm, &head.entropy,
+                &head.max_logit, &head.sink_mass, &head.prefix_matching});
   head.eigenvalues = list(source, 3, number);
   head.patterns = list(source, 3, pattern_reading);
   head.best_pattern = source.text();
@@ -70,10 +80,8 @@ CircuitReading circuit(ByteSource& source) {
   circuit.pattern = source.text();
   circuit.state = state(source);
   circuit.heads = list(source, 3, head_id);
-  for (double* figure : {&circuit.formed_threshold, &circuit.critical_margin_z,
-                         &circuit.best_selectivity, &circuit.emerging_tokens}) {
-    *figure = source.number();
-  }
+  fill(source, {&circuit.formed_threshold, &circuit.critical_margin_z, &circuit.best_selectivity,
+                &circuit.emerging_tokens});
   circuit.emerging_step = source.whole();
   circuit.formed_step = source.whole();
   return circuit;
@@ -87,7 +95,7 @@ Event event(ByteSource& source) {
   event.pattern = source.text();
   event.head_level = source.flag();
   event.heads = list(source, 2, head_id);
-  for (size_t n = source.count(3); n > 0; --n) event.figures[source.text()] = source.number();
+  event.figures = named(source, 3, number);
   event.rule = source.text();
   return event;
 }
@@ -111,10 +119,8 @@ AblationReport ablation(ByteSource& source) {
 
 Health health(ByteSource& source) {
   Health health;
-  for (size_t n = source.count(3); n > 0; --n) {
-    health.errors[source.text()] = static_cast<uint64_t>(source.whole());
-  }
-  health.taps = static_cast<uint64_t>(source.whole());
+  health.errors = named(source, 3, natural);
+  health.taps = natural(source);
   health.budget_ratio = source.number();
   health.tap_seconds = source.number();
   health.wait_seconds = source.number();
@@ -158,8 +164,8 @@ struct Run {
 
 Run run(ByteSource& source) {
   Run run;
-  for (size_t n = source.count(3); n > 0; --n) run.facts[source.text()] = source.text();
-  for (size_t n = source.count(2); n > 0; --n) run.deadlines[source.text()] = source.number();
+  run.facts = named(source, 3, text);
+  run.deadlines = named(source, 2, number);
   run.health = health(source);
   run.snapshots = list(source, 3, snapshot);
   return run;

@@ -26,6 +26,11 @@ class Rule:
         return int(number) * MINUTES[unit]
 
 
+def groups():
+    """The names of the groups; what is recorded comes first."""
+    return re.findall(r"^  - name: (\S+)$", RULES.read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def rules(path=RULES):
     parts = re.split(r"^ +- (alert|record): (\S+)\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return [Rule(*parts[i:i + 3]) for i in range(1, len(parts), 3)]

@@ -85,6 +85,7 @@ class Compose(unittest.TestCase):
     def test_ports_are_on_the_loopback(self):
         ports = re.findall(r'ports: \["([^"]+)"\]', COMPOSE)
         self.assertEqual(len(ports), 4)
+        self.assertEqual(COMPOSE.count("ports:"), 4)  # none in another notation
         for port in ports:
             self.assertTrue(port.startswith("127.0.0.1:"), port)
 
@@ -101,6 +102,12 @@ class Compose(unittest.TestCase):
         for path in re.findall(r"(?<=[\" ])\./([\w./-]+):/", COMPOSE):
             self.assertTrue((DOCKER / path).exists(), path)
 
+    def test_the_run_answers_to_the_name_that_prometheus_asks_for(self):
+        target = re.search(r"[\w.]+:\d+", (DOCKER / "prometheus/targets/demo.yml").read_text())[0]
+        self.assertEqual(target, re.search(r"hostname: (\w+)", self.services()["demo"])[1] + ":9464")
+        for file in DOCKERFILES:
+            self.assertIn(["EXPOSE", "9464"], instructions(file))
+
     def test_the_client_takes_it(self):
         with contextlib.suppress(OSError):
             if subprocess.run(["docker", "compose", "version"], capture_output=True).returncode == 0:
@@ -109,6 +116,30 @@ class Compose(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 return
         self.skipTest("no docker compose client here")
+
+
+class Kubernetes(unittest.TestCase):
+    """The example of a Service and its ServiceMonitor, field by field: no operator runs here."""
+
+    def setUp(self):
+        parts = (DOCKER / "kubernetes/servicemonitor.yaml").read_text().split("\n---\n")
+        self.assertEqual(len(parts), 2)
+        self.service, self.monitor = parts
+
+    def test_the_monitor_selects_the_service_and_its_port(self):
+        self.assertRegex(self.service, r"\nkind: Service\n")
+        self.assertRegex(self.monitor, r"^apiVersion: monitoring\.coreos\.com/v1\nkind: ServiceMonitor\n")
+        label = re.search(r"\n  labels:\n    (\w+: \w+)\n", self.service)[1]
+        self.assertIn(f"\n    matchLabels:\n      {label}\n", self.monitor)
+        port = re.search(r"\n    - name: (\w+)\n      port: 9464\n      targetPort: 9464", self.service)[1]
+        self.assertIn(f"\n    - port: {port}\n      path: /metrics\n", self.monitor)
+
+    def test_the_job_has_the_name_that_the_alerts_ask_for(self):
+        label = re.search(r"\n  jobLabel: (\w+)", self.monitor)[1]
+        job = re.search(rf"\n  labels:\n    {label}: (\w+)\n", self.service)[1]
+        for rule in ("HeadscopeScrapeDown", "HeadscopeScrapeAbsent"):
+            self.assertIn(f'up{{job="{job}"}}', alert_rules.alerts()[rule].expression())
+        self.assertIn(f"job_name: {job} ", (DOCKER / "prometheus/prometheus.yml").read_text())
 
 
 TRAINER = """#!/usr/bin/env bash
@@ -136,8 +167,16 @@ class EntryScripts(unittest.TestCase):
         self.environment = {"PATH": os.environ["PATH"], "HEADSCOPE_BIN": str(self.base), "HEADSCOPE_RUNS": str(self.base)}
 
     def start(self, *arguments, **environment):
-        return subprocess.Popen([DOCKER / "demo.sh", *arguments], env={**self.environment, **environment},
-                                stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen([DOCKER / "demo.sh", *arguments], env={**self.environment, **environment},
+                                   stderr=subprocess.PIPE, text=True, start_new_session=True)
+        self.addCleanup(self.end, process)
+        return process
+
+    def end(self, process):
+        """Ends what the script has started too, if it is left."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
     def test_arguments_and_exit_status_pass_through(self):
         process = self.start("--steps", "5 6", HEADSCOPE_CORPUS="/text")

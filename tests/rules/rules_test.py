@@ -13,9 +13,6 @@ import cases
 sys.path.insert(0, str(alert_rules.ROOT / "tests" / "support"))
 from needs import need  # noqa: E402
 
-# Quiet again after a while: what came before is not looked at.
-ENDS_BY_ITSELF = ("HeadscopeCircuitFormed", "HeadscopeCircuitLost")
-
 
 def firing(alert, minute, count):
     """One query for a firing alert, `count` series of which are expected."""
@@ -34,14 +31,15 @@ def blocks():
     rules = alert_rules.alerts()
     for alert, listed in cases.FIRE.items():
         hold = rules[alert].minutes()
-        for number, (series, since) in enumerate(listed):
+        for number, (series, since, *end) in enumerate(listed):
             # Quiet until the condition has held for its time, then firing.
-            made.append(block(f"{alert} fires {number}", series,
-                              [firing(alert, max(0, since + hold - 1), 0), firing(alert, since + hold + 1, 1)]))
+            looks = [firing(alert, max(0, since + hold - 1), 0), firing(alert, since + hold, 1)]
+            looks += [firing(alert, at, count) for at, count in zip(end, (1, 0))]
+            made.append(block(f"{alert} fires {number}", {**series, **cases.others(alert)}, looks))
     for alert, listed in cases.QUIET.items():
         for number, (series, minute) in enumerate(listed):
-            looks = [minute] if alert in ENDS_BY_ITSELF else range(minute % 5, minute + 1, 5)
-            made.append(block(f"{alert} is quiet {number}", series, [firing(alert, at, 0) for at in looks]))
+            made.append(block(f"{alert} is quiet {number}", series,
+                              [firing(alert, at, 0) for at in range(minute % 5, minute + 1, 5)]))
     return made
 
 
@@ -58,7 +56,7 @@ class Rules(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "tests.yml"
             file.write_text(json.dumps({"rule_files": [str(alert_rules.RULES)], "evaluation_interval": "1m",
-                                        "tests": tests}))
+                                        "group_eval_order": alert_rules.groups(), "tests": tests}))
             self.promtool("test", "rules", file)
 
     def test_they_are_valid(self):

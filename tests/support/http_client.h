@@ -82,20 +82,26 @@ struct HttpAnswer {
   }
 };
 
-/// One request, one connection. `target` is sent as it is.
-inline HttpAnswer http(int port, const std::string& target, const std::string& method = "GET") {
+/// What the server says to these bytes, on a connection of their own.
+inline HttpAnswer answer_to(int port, std::string_view bytes) {
   const auto start = std::chrono::steady_clock::now();
   const Connection connection(port);
-  connection.send(method + " " + target + " HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+  connection.send(bytes);
   const std::string text = connection.receive_all();
   HttpAnswer answer;
   answer.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const size_t split = text.find("\r\n\r\n");
-  if (split == std::string::npos || text.size() < 12) return answer;
+  if (split == std::string::npos || !text.starts_with("HTTP/1.1 ")) return answer;
   answer.status = std::stoi(text.substr(9, 3));
   answer.head = text.substr(0, split + 2);
   answer.body = text.substr(split + 4);
   return answer;
+}
+
+/// One request. `target` and `header` are sent as they are.
+inline HttpAnswer http(int port, const std::string& target, const std::string& method = "GET",
+                       const std::string& header = "Host: 127.0.0.1") {
+  return answer_to(port, method + " " + target + " HTTP/1.1\r\n" + header + "\r\n\r\n");
 }
 
 /// The port of "http://host:port".

@@ -73,16 +73,17 @@ export class LineChart {
     }
   }
 
-  /** The legend holds the newest values as text; the picture's label says the same. */
+  /** The legend holds the newest values as text; the picture's label says the same, and which axis it is drawn over. */
   describe(spec, columns) {
     const lines = spec.series.map((line, i) => {
       const last = columns[i].findLast((value) => value !== null) ?? NaN;
       return [line.label, figure(last)];
     });
-    const text = lines.map(([label, value]) => `${label} ${value}`).join(", ");
+    const values = lines.map(([label, value]) => `${label} ${value}`).join(", ");
+    const text = `${this.title} over ${spec.xLog ? "log tokens" : "steps"}: last values ${values}`;
     if (this.described === text + cssColour("--ink")) return;
     this.described = text + cssColour("--ink");
-    this.plot.setAttribute("aria-label", `${this.title}: last values ${text}`);
+    this.plot.setAttribute("aria-label", text);
     this.legend.replaceChildren(...spec.series.map((line, i) => {
       const sample = h("span", {class: "sample", "data-dash": line.dash ?? 0, "aria-hidden": "true"});
       sample.style.borderTopColor = cssColour(line.colour);
