@@ -5,6 +5,8 @@
 #include <cuda_runtime_api.h>
 #include <cusolverDn.h>
 
+#include <map>
+
 #include "csrc/measure/cuda/device.h"
 
 namespace headscope::cuda {
@@ -33,6 +35,23 @@ class SolverParameters {
  private:
   cusolverDnParams_t value_ = nullptr;
 };
+
+/// This thread's handle for the current device, on the current stream. An own one: torch keeps its
+/// handles in a library that it loads when its own linear algebra is first called.
+cusolverDnHandle_t solver_handle(const at::Tensor& tensor) {
+  struct Handles {
+    std::map<int, cusolverDnHandle_t> of_device;
+    ~Handles() {
+      // At the process' end the driver may be gone; what fails then has nothing left to free.
+      for (const auto& [device, handle] : of_device) cusolverDnDestroy(handle);
+    }
+  };
+  thread_local Handles handles;
+  cusolverDnHandle_t& handle = handles.of_device[tensor.device().index()];
+  if (handle == nullptr) check_solver(cusolverDnCreate(&handle));
+  check_solver(cusolverDnSetStream(handle, current_stream(tensor)));
+  return handle;
+}
 
 }  // namespace
 
@@ -81,7 +100,7 @@ at::Tensor solve(at::Tensor& matrices) {
   const int64_t count = matrices.size(0), n = matrices.size(1);
   at::Tensor values = at::empty({count, n}, matrices.options());
   const at::Tensor info = at::empty({count}, matrices.options().dtype(at::kInt));
-  const cusolverDnHandle_t handle = at::cuda::getCurrentCUDASolverDnHandle();
+  const cusolverDnHandle_t handle = solver_handle(matrices);
   const SolverParameters parameters;
   size_t device_bytes = 0, host_bytes = 0;
   // Row-major: its lower triangle is the upper one there.
