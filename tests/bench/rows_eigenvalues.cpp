@@ -28,12 +28,12 @@ void speed_rows(const Emit& emit) {
     const auto ours = [&] { symmetric_eigenvalues(matrices); };
     const auto lapack = [&] { at::linalg_eigvalsh(matrices); };
     const std::string shape = std::to_string(count) + " x " + std::to_string(n) + "^2";
-    const auto one = time_interleaved({ours, lapack}, 11);
+    const auto one = time_interleaved({ours, lapack}, 31);
     emit(ratio_row("4", "eigenvalues fp32, " + shape, wide ? 6 : 4, wide ? 12 : 7, one[1].best,
                    one[0], milliseconds("batched eigvalsh", one[1].best)));
     const int threads = at::get_num_threads();
     at::set_num_threads(2);
-    const auto two = time_interleaved({ours, lapack}, 11);
+    const auto two = time_interleaved({ours, lapack}, 31);
     at::set_num_threads(threads);
     const double baseline = std::min(one[1].best, two[1].best);
     // 1.8x of row 4's figure: the better baseline over our time on two threads.

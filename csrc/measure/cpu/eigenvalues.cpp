@@ -42,14 +42,30 @@ at::Tensor small_eigenvalues(const at::Tensor& matrices, int64_t max_sweeps) {
   std::vector<SolveState> states(static_cast<size_t>(count));
   const T* source = matrices.const_data_ptr<T>();
   double* out = values.data_ptr<double>();
-  // Threads take whole vectors; a matrix's bits do not depend on which it shares them with.
-  const int64_t vectors = (count + grain - 1) / grain;
-  at::parallel_for(0, vectors, measure::OneCore::active() ? vectors : 1,
-                   [&](int64_t begin, int64_t end) {
-                     const int64_t first = begin * grain, last = std::min(end * grain, count);
-                     simd_eigenvalues(source + first * n * n, last - first, n, max_sweeps,
-                                      out + first * n, states.data() + first);
-                   });
+  const auto solve = [&](int64_t first, int64_t last) {
+    simd_eigenvalues(source + first * n * n, last - first, n, max_sweeps, out + first * n,
+                     states.data() + first);
+  };
+  const int64_t threads =
+      measure::OneCore::active() || at::in_parallel_region()
+          ? 1
+          : std::min<int64_t>(at::get_num_threads(), (count + grain - 1) / grain);
+  if (threads == 1) {
+    solve(0, count);
+  } else {
+    // As many parts for every thread, of whole groups of lanes. Whoever is free takes the next: a
+    // thread that sleeps comes late. A matrix's bits do not depend on which it shares a part with.
+    const int64_t lanes = simd_eigenvalue_lanes(), groups = (count + lanes - 1) / lanes,
+                  parts = (count + threads * grain - 1) / (threads * grain) * threads;
+    std::atomic<int64_t> next{0};
+    at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
+      for (int64_t part; (part = next.fetch_add(1, std::memory_order_relaxed)) < parts;) {
+        const int64_t first = groups * part / parts * lanes,
+                      last = std::min(groups * (part + 1) / parts * lanes, count);
+        if (first < last) solve(first, last);
+      }
+    });
+  }
   for (int64_t m = 0; m < count; ++m) {
     if (states[static_cast<size_t>(m)] != SolveState::kNotConverged) continue;
     values[m].copy_(lapack_eigenvalues(matrices.narrow(0, m, 1)).squeeze(0));

@@ -226,6 +226,8 @@ void solve_f64(const double* matrices, int64_t count, int64_t n, int64_t max_swe
 
 int64_t grain() { return kGroups * kLanes<double>; }
 
+int64_t lanes() { return kLanes<float>; }
+
 }  // namespace headscope::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -235,10 +237,13 @@ namespace headscope::cpu {
 HWY_EXPORT(solve_f32);
 HWY_EXPORT(solve_f64);
 HWY_EXPORT(grain);
+HWY_EXPORT(lanes);
 
 int64_t simd_eigenvalue_targets() { return HWY_TARGETS; }
 
 int64_t simd_eigenvalue_grain() { return HWY_DYNAMIC_DISPATCH(grain)(); }
+
+int64_t simd_eigenvalue_lanes() { return HWY_DYNAMIC_DISPATCH(lanes)(); }
 
 void simd_eigenvalues(const float* matrices, int64_t count, int64_t n, int64_t max_sweeps,
                       double* values, SolveState* states) {

@@ -22,8 +22,10 @@ enum class SolveState : uint8_t {
 /// Instruction sets that the kernels are compiled for, bits of hwy/targets.h.
 int64_t simd_eigenvalue_targets();
 
-/// Matrices to a call below which lanes stay idle; the grain to split work between threads.
+/// Matrices to a call that keep every register at work.
 int64_t simd_eigenvalue_grain();
+/// Matrices that are reduced together, one a lane of f32: a call of a multiple of it wastes none.
+int64_t simd_eigenvalue_lanes();
 
 /// Eigenvalues of `count` symmetric matrices, ascending.
 ///
