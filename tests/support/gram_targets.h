@@ -1,5 +1,11 @@
 #pragma once
 
+#if defined(__x86_64__) && defined(__linux__)
+#include <asm/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -27,9 +33,20 @@ inline std::string gram_target_name(int64_t target) {
   return target == kAmxTarget ? "AMX" : target_name(target);
 }
 
+/// Asks Linux for the tile registers, as a host does that computes in bf16.
+inline void ask_for_tiles() {
+#if defined(__x86_64__) && defined(ARCH_REQ_XCOMP_PERM)
+  constexpr long kTileData = 18;
+  syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM,
+          kTileData);  // amx_missing() tells whether it was granted
+#endif
+}
+
 /// What a target lacks on this machine, nullptr if it can be used.
 inline const char* missing_for(int64_t target) {
-  return target == kAmxTarget ? cpu::amx_missing() : nullptr;
+  if (target != kAmxTarget) return nullptr;
+  ask_for_tiles();
+  return cpu::amx_missing();
 }
 
 /// Lets the Gram kernel use one implementation while it lives.

@@ -57,9 +57,19 @@ const char* find_missing() {
   constexpr unsigned kTileConfig = 17, kTileData = 18;
   constexpr unsigned kBoth = 1u << kTileConfig | 1u << kTileData;
   if ((enabled & kBoth) != kBoth) return "the system has not enabled the tile registers";
-  if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, kTileData) != 0)
-    return "the system does not let this process use the tile registers";
   return nullptr;
+}
+
+/// Whether this process has been granted the tile registers; it keeps them then.
+bool tiles_are_granted() {
+  static std::atomic<bool> granted = false;
+  if (granted.load(std::memory_order_relaxed)) return true;
+  constexpr uint64_t kTileData = 1u << 18;
+  uint64_t permitted = 0;
+  if (syscall(SYS_arch_prctl, ARCH_GET_XCOMP_PERM, &permitted) != 0 || (permitted & kTileData) == 0)
+    return false;
+  granted.store(true, std::memory_order_relaxed);
+  return true;
 }
 #endif
 
@@ -69,6 +79,7 @@ const char* amx_missing() {
 #if HEADSCOPE_AMX_KERNEL
   static const char* const missing = find_missing();
   if (missing != nullptr) return missing;
+  if (!tiles_are_granted()) return "this process has not asked Linux for the tile registers";
   return hwy::SupportedTargets() & HWY_AVX3 ? nullptr : "AVX-512 is missing or was excluded";
 #else
   return "this build has no code for AMX";

@@ -22,9 +22,9 @@ constexpr int64_t amx_block_bytes(Element element, int64_t width) {
   return width <= kAmxWidestHead && bytes <= 64 << 10 ? bytes : 0;
 }
 
-/// What AMX lacks on this machine, nullptr where it can be used. The first call asks the system for
-/// the tile registers, once a process: from then on sigaltstack refuses stacks that cannot hold
-/// them.
+/// What AMX lacks in this process, nullptr where it can be used. The tile registers are never asked
+/// for here: sigaltstack would from then on refuse the host stacks that cannot hold them. A host
+/// that computes in bf16 has them, for oneDNN asks.
 const char* amx_missing();
 
 /// Like hwy::SetSupportedTargetsForTest: false keeps add_gram on its vectors.

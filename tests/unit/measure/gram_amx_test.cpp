@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/support/emulated_tiles.h"
+#include "tests/support/gram_targets.h"
 #include "tests/support/simd_targets.h"
 #include "tests/unit/measure/gram_amx_emulated.h"
 
@@ -382,7 +383,7 @@ TEST(GramAmxBlock, FitsTheWorkspaceOrIsNotTaken) {
 }
 
 TEST(GramAmxHardware, MatchesTheReference) {
-  if (const char* missing = amx_missing()) GTEST_SKIP() << missing;
+  if (const char* missing = testing::missing_for(testing::kAmxTarget)) GTEST_SKIP() << missing;
   const auto add_gram = [](const auto&... arguments) { EXPECT_TRUE(add_gram_amx(arguments...)); };
   for_each_head(300, 256, [&](Head& head) {
     expect_within_bound(run(add_gram, head, 2), head);
