@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <chrono>
 #include <deque>
 
 #include "headscope/monitor.h"
@@ -13,10 +12,6 @@
 
 namespace headscope::bench {
 namespace {
-
-double wall_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 Options quiet_options() {
   Options options;

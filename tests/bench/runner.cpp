@@ -5,17 +5,20 @@
 
 namespace headscope::bench {
 
+double wall_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 std::vector<Timing> time_interleaved(const std::vector<std::function<void()>>& candidates,
                                      int repetitions) {
-  using Clock = std::chrono::steady_clock;
   std::vector<double> best(candidates.size(), std::numeric_limits<double>::infinity()),
       worst(candidates.size(), 0);
   for (const auto& candidate : candidates) candidate();
   for (int repetition = 0; repetition < repetitions; ++repetition) {
     for (size_t i = 0; i < candidates.size(); ++i) {
-      const auto start = Clock::now();
+      const double start = wall_seconds();
       candidates[i]();
-      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      const double seconds = wall_seconds() - start;
       best[i] = std::min(best[i], seconds);
       worst[i] = std::max(worst[i], seconds);
     }

@@ -39,6 +39,7 @@ struct Timing {
 std::vector<Timing> time_interleaved(const std::vector<std::function<void()>>& candidates,
                                      int repetitions = 7);
 
+double wall_seconds();
 using testing::process_cpu_seconds;
 using testing::thread_cpu_seconds;
 
