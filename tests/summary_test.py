@@ -1,4 +1,6 @@
-"""What the summary says of Python programs that skipped: every skip, with its reason."""
+"""What the summary says of programs that skipped: every skip, with its reason."""
+import pathlib
+import tempfile
 import unittest
 
 import summary
@@ -31,6 +33,25 @@ class Skips(unittest.TestCase):
     def test_none(self):
         row, skips = counted("\nRan 3 tests in 0.1s\n\nOK\n")
         self.assertEqual((row.passed, row.skipped, skips), (1, 0, []))
+
+
+class Programs(unittest.TestCase):
+    """A GoogleTest program's file: a skip after a failure hides nothing, and one without words is still named."""
+
+    def test_a_failure_counts_before_a_skip(self):
+        cases = ('<testcase classname="A" name="skips" status="run"><skipped message="a.cpp:1&#x0A;no tool"/></testcase>'
+                 '<testcase classname="A" name="fails" status="run"><failure/><skipped message="late"/></testcase>'
+                 '<testcase classname="A" name="mute" status="run"><skipped/></testcase>'
+                 '<testcase classname="A" name="passes" status="run"/>')
+        report = summary.Report()
+        row = report.row("unit")
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "a.xml"
+            file.write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
+            summary.count_gtest(file, row, report, "unit: a")
+        self.assertEqual((row.passed, row.failed, row.skipped), (1, 1, 2))
+        self.assertEqual(report.failures, ["unit: a: A.fails"])
+        self.assertEqual(report.skips, ["unit: a: A.skips: no tool", "unit: a: A.mute: no reason given"])
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ namespace {
 constexpr double kControlFloor = 1e-8;
 
 /// Second moments / N in double, [H, D, D] each, of a G about the shift c; with m = s / N:
-/// centred = G / N - m m^T, uncentred = centred + (m + c)(m + c)^T. In place: temporaries of
-/// their size would be mapped and unmapped at every reading.
+/// centred = G / N - m m^T, uncentred = centred + (m + c)(m + c)^T. Both may be the same
+/// tensor, which is left uncentred. In place: temporaries of their size would be mapped and
+/// unmapped at every reading.
 void write_moments(const SpectrumCapture& spectrum, const at::Tensor& uncentred,
                    const at::Tensor& centred) {
   const double n = static_cast<double>(spectrum.count.item<int64_t>());
@@ -132,19 +133,17 @@ double read_spectrum(const SpectrumCapture& spectrum, const SpectrumCapture& nul
   if (spectrum.empty() || spectrum.count.item<int64_t>() == 0) return kNaN;
   const int64_t n = spectrum.count.item<int64_t>();
   const bool has_null = !null.empty() && null.count.item<int64_t>() > 0;
-  // All at once: the solver works on many matrices side by side. A null's centred moments are not
-  // solved.
+  // All at once: the solver works on many matrices side by side.
   const int64_t heads = spectrum.gram.size(0), width = spectrum.gram.size(1);
-  const at::Tensor moments = at::empty({(has_null ? 4 : 2) * heads, width, width},
+  const at::Tensor moments = at::empty({(has_null ? 3 : 2) * heads, width, width},
                                        spectrum.gram.options().dtype(at::kDouble));
   const std::vector<at::Tensor> parts = moments.split(heads);
   write_moments(spectrum, parts[0], parts[1]);
-  if (has_null) write_moments(null, parts[2], parts[3]);
-  const at::Tensor solvable = moments.narrow(0, 0, (has_null ? 3 : 2) * heads);
+  if (has_null) write_moments(null, parts[2], parts[2]);
   // In f64 where that costs a third more, in f32 on a device that has few units for it.
   const std::vector<at::Tensor> values =
-      (moments.is_cpu() ? symmetric_eigenvalues(solvable)
-                        : symmetric_eigenvalues(solvable.to(at::kFloat)).to(at::kCPU))
+      (moments.is_cpu() ? symmetric_eigenvalues(moments)
+                        : symmetric_eigenvalues(moments.to(at::kFloat)).to(at::kCPU))
           .split(heads);
   const at::Tensor &uncentred = values[0], &centred = values[1];
   const at::Tensor null_values = has_null ? values[2] : at::Tensor();

@@ -18,6 +18,12 @@ at::Tensor grams(int64_t count, int64_t n) {
   return at::bmm(x.transpose(1, 2), x);
 }
 
+std::string hundredths(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f", value);
+  return text;
+}
+
 /// CPU seconds of all threads in the fastest of some calls: more on two cores than on one where
 /// these share what they compute with.
 double cpu_seconds_at_best(const std::function<void()>& work) {
@@ -55,10 +61,10 @@ void speed_rows(const Emit& emit) {
     const double baseline = std::min(one[1].best, two[1].best);
     // 1.8x of row 4's figure: the better baseline over our time on two threads.
     const double single = one[1].best / one[0].best;
-    emit(ratio_row(
-        "5", "eigenvalues fp32, 2 threads, " + shape, 1.8 * single, 2 * single, baseline, two[0],
-        milliseconds("better of 1 and 2 threads", baseline) + "; two cores at once give " +
-            std::to_string(2 * alone / both) + "x of one"));
+    emit(ratio_row("5", "eigenvalues fp32, 2 threads, " + shape, 1.8 * single, 2 * single, baseline,
+                   two[0],
+                   milliseconds("better of 1 and 2 threads", baseline) +
+                       "; two cores at once give " + hundredths(2 * alone / both) + "x of one"));
   }
 }
 

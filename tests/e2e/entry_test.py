@@ -19,6 +19,7 @@ from needs import need  # noqa: E402
 
 class Entry(unittest.TestCase):
     def setUp(self):
+        need(shutil.which("curl"), "curl is not installed")
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.runs = folder.name

@@ -27,10 +27,6 @@ using testing::TemporaryDirectory;
 using ::testing::ThrowsMessage;
 using testing::write_text;
 
-bool have(const std::string& tool) {
-  return std::system(("command -v " + tool + " > /dev/null 2>&1").c_str()) == 0;
-}
-
 /// What curl answers: the status code alone on the last line; empty when curl is refused.
 std::string curl(const TemporaryDirectory& directory, const std::string& arguments) {
   const std::string output = directory.file("curl.out");
@@ -130,7 +126,7 @@ TEST(BasicAuthentication, ErrorsNameTheSourceAndNeverThePassword) {
 }
 
 TEST(Access, CurlNeedsThePassword) {
-  HEADSCOPE_NEED(have("curl"), "curl is not installed");
+  HEADSCOPE_NEED_PROGRAM("curl");
   const TemporaryDirectory directory;
   setenv("HEADSCOPE_TEST_PASSWORD", "s\xc3\xa9same & co", 1);
   Started started(with_variable("scraper", "HEADSCOPE_TEST_PASSWORD"));
@@ -148,7 +144,8 @@ TEST(Access, CurlNeedsThePassword) {
 }
 
 TEST(Access, CurlTrustsASelfSignedCertificateThatItWasGiven) {
-  HEADSCOPE_NEED(have("curl") && have("openssl"), "curl and openssl are not installed");
+  HEADSCOPE_NEED_PROGRAM("curl");
+  HEADSCOPE_NEED_PROGRAM("openssl");
   const TemporaryDirectory directory;
   const std::string certificate = directory.file("certificate.pem");
   const std::string both = directory.file("both.pem");

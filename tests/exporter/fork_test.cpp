@@ -16,6 +16,7 @@
 #include "headscope/sinks.h"
 #include "tests/support/child_process.h"
 #include "tests/support/http_client.h"
+#include "tests/support/metrics_server.h"
 #include "tests/support/sample_snapshot.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/temporary_directory.h"
@@ -29,6 +30,7 @@ using testing::Connection;
 using testing::http;
 using testing::NumberPipe;
 using testing::port_of;
+using testing::port_to_come_back_to;
 using testing::sample_snapshot;
 using testing::shared;
 using testing::TemporaryDirectory;
@@ -131,7 +133,7 @@ TEST(Fork, ManyTimesAmidScrapesAndPublishing) {
 }
 
 TEST(Fork, AmidStartsAndStopsNoPortIsKept) {
-  const int port = port_of(start(kAnyPort)->url());
+  const int port = port_to_come_back_to();
   std::atomic<bool> stop = false;
   std::thread restarting([&] {
     while (!stop) {
@@ -161,7 +163,7 @@ TEST(Fork, AChildThatLivesOnDoesNotKeepThePort) {
   NumberPipe ports;
   NumberPipe children;
   ChildProcess parent([&] {
-    const auto server = start(kAnyPort);
+    const auto server = start(port_to_come_back_to());
     const pid_t child = fork();
     if (child == 0) {
       std::this_thread::sleep_for(std::chrono::seconds(60));
@@ -192,7 +194,7 @@ TEST(Fork, AConnectionThatIsOpenDuringTheForkDiesWithTheParent) {
   NumberPipe children;
   NumberPipe connected;
   ChildProcess parent([&] {
-    const auto server = start(kAnyPort);
+    const auto server = start(port_to_come_back_to());
     ports.send(port_of(server->url()));
     connected.receive();
     const pid_t child = fork();
@@ -221,7 +223,7 @@ TEST(Fork, AProgramThatTheHostStartedDoesNotKeepThePort) {
   NumberPipe ports;
   NumberPipe children;
   ChildProcess parent([&] {
-    const auto server = start(kAnyPort);
+    const auto server = start(port_to_come_back_to());
     const pid_t child = vfork();  // runs no callbacks
     if (child == 0) {
       execlp("sleep", "sleep", "60", nullptr);
@@ -248,7 +250,7 @@ TEST(Fork, ADaemonServesAgainOnceItStartsItsOwnServer) {
   NumberPipe ports;
   NumberPipe daemons;
   ChildProcess parent([&] {
-    auto before = start(kAnyPort, endpoint);
+    auto before = start(port_to_come_back_to(), endpoint);
     const int port = port_of(before->url());
     const pid_t first = getpid();
     const pid_t daemon = fork();

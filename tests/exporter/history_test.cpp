@@ -219,8 +219,7 @@ TEST(History, AnotherProcessReadsWhileWeWrite) {
   history->publish(shared(at(10)));
   const std::string command =
       "sqlite3 -readonly " + directory.path() + "/history.sqlite 'SELECT count(*) FROM snapshot'";
-  HEADSCOPE_NEED(std::system("command -v sqlite3 > /dev/null 2>&1") == 0,
-                 "the sqlite3 command is not installed");
+  HEADSCOPE_NEED_PROGRAM("sqlite3");
   Database reader(directory.file("history.sqlite"), Database::Mode::kReadOnly);
   reader.execute("BEGIN");
   EXPECT_EQ(reader.integer_of("SELECT count(*) FROM snapshot"), 1);

@@ -12,6 +12,7 @@
 #include "tests/support/child_process.h"
 #include "tests/support/http_client.h"
 #include "tests/support/long_tests.h"
+#include "tests/support/metrics_server.h"
 #include "tests/support/sample_snapshot.h"
 #include "tests/support/temporary_directory.h"
 
@@ -31,7 +32,7 @@ TEST(Killed, AServerTakesItsPortAgainAtOnce) {
   NumberPipe ports;
   ChildProcess first([&] {
     ServerOptions options;
-    options.port = 0;
+    options.port = testing::port_to_come_back_to();
     const auto server = start_metrics_server(options);
     ports.send(port_of(server->url()));
     for (int step = 0;; ++step) server->publish(shared(sample_snapshot(step)));

@@ -14,6 +14,7 @@
 
 #include "csrc/exporter/host_check.h"
 #include "csrc/exporter/query.h"
+#include "csrc/exporter/sqlite.h"
 #include "headscope/sinks.h"
 #include "tests/support/http_client.h"
 #include "tests/support/metrics_server.h"
@@ -326,12 +327,10 @@ TEST_F(RecordedPage, LinksAndForeignTablesAreRefused) {
   EXPECT_THAT([&] { report_json(folder_.path()); },
               ThrowsMessage<std::runtime_error>(AllOf(HasSubstr("-wal"), HasSubstr("symbolic"))));
   std::filesystem::remove(file + "-wal");
-  ASSERT_EQ(
-      std::system(("sqlite3 " + file +
-                   " \"DROP VIEW current_event; DROP VIEW current_ablation; DROP VIEW "
-                   "current_snapshot; CREATE VIEW current_snapshot AS SELECT * FROM snapshot\"")
-                      .c_str()),
-      0);
+  exporter::Database(file, exporter::Database::Mode::kReadWriteCreate)
+      .execute(
+          "DROP VIEW current_event; DROP VIEW current_ablation; DROP VIEW current_snapshot; "
+          "CREATE VIEW current_snapshot AS SELECT * FROM snapshot");
   EXPECT_THAT([&] { report_json(folder_.path()); },
               ThrowsMessage<std::runtime_error>(HasSubstr("'current_snapshot' is not defined")));
 }

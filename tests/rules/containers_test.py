@@ -3,6 +3,7 @@ import contextlib
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +14,9 @@ import unittest
 import urllib.request
 
 import alert_rules
+
+sys.path.insert(0, str(alert_rules.ROOT / "tests" / "support"))
+from needs import need  # noqa: E402
 
 DOCKER = alert_rules.ROOT / "docker"
 DOCKERFILES = sorted(DOCKER.glob("*.Dockerfile"))
@@ -203,6 +207,7 @@ class EntryScripts(unittest.TestCase):
                 self.assertEqual((self.base / "command").read_text(), f"metrics {self.base}/demo\n")
 
     def test_healthy_asks_the_published_endpoint(self):
+        need(shutil.which("curl"), "curl is not installed")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]

@@ -9,8 +9,6 @@
 
 namespace headscope::testing {
 
-inline bool have_promtool() { return std::system("command -v promtool > /dev/null 2>&1") == 0; }
-
 /// What `promtool check metrics` says about a scrape: empty when it parses and lints clean.
 inline std::string promtool_complaints(const std::string& metrics) {
   const TemporaryDirectory directory;
@@ -26,5 +24,4 @@ inline std::string promtool_complaints(const std::string& metrics) {
 }  // namespace headscope::testing
 
 /// For tests that need promtool (Debian package prometheus).
-#define HEADSCOPE_NEED_PROMTOOL() \
-  HEADSCOPE_NEED(headscope::testing::have_promtool(), "promtool is not installed")
+#define HEADSCOPE_NEED_PROMTOOL() HEADSCOPE_NEED_PROGRAM("promtool")

@@ -52,8 +52,8 @@ constexpr int64_t kTileRows = 12;
 constexpr int64_t kTileRows = 6;
 #endif
 
-/// Packs kept tokens from *next on, about the shift, into rows of `stride` sums whose tails are
-/// zero; returns how many.
+/// Packs kept tokens from *next on, about the shift, into rows of `stride` sums, zero up to a whole
+/// panel; returns how many.
 template <typename Sum, typename In>
 HWY_INLINE int64_t pack_block(const HeadTokens& z, const In* data, const Sum* shift,
                               int64_t capacity, int64_t stride, int64_t* next, Sum* block) {

@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
+#include <hwy/aligned_allocator.h>
 
+#include <algorithm>
+#include <cfenv>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -88,6 +91,24 @@ TEST_P(CpuKernels, EveryHalfPrecisionNumberWidensToItself) {
         }
       }
     }
+  }
+}
+
+// A host may have floating-point exceptions trap: what lies in the workspace must not raise any.
+TEST_P(CpuKernels, TheWorkspaceIsNotComputedWithAsItWas) {
+  constexpr int64_t kTokens = 70;
+  for (const int64_t width : {1, 5, 24, 33}) {
+    const std::vector<float> z(static_cast<size_t>(kTokens * width), 1.0f),
+        shift(static_cast<size_t>(width), 0.0f);
+    std::vector<float> gram(static_cast<size_t>(width * width)), sum(static_cast<size_t>(width));
+    const size_t size = static_cast<size_t>(gram_workspace_bytes(width, 4)) / sizeof(float);
+    const auto workspace = hwy::AllocateAligned<float>(size);
+    std::fill_n(workspace.get(), size, std::numeric_limits<float>::signaling_NaN());
+    std::feclearexcept(FE_ALL_EXCEPT);
+    add_gram({z.data(), Element::kF32, kTokens, width, width, 1}, shift.data(), {}, workspace.get(),
+             gram.data(), sum.data());
+    EXPECT_EQ(std::fetestexcept(FE_INVALID), 0) << width;
+    EXPECT_EQ(gram[0], kTokens);
   }
 }
 

@@ -247,25 +247,48 @@ TEST(NullTests, KeepTheirLevelOnNoise) {
   EXPECT_LE(fired, 22);
 }
 
+/// Both participation ratios of one head's outputs [B, H, T, D], from their singular values.
+struct DirectRatios {
+  double entropic, quadratic;
+  at::Tensor variances;  // [D], falling
+
+  DirectRatios(const at::Tensor& z, int64_t head, bool is_centred) {
+    at::Tensor x = z.select(1, head).reshape({-1, z.size(3)}).to(at::kDouble);
+    if (is_centred) x = x - x.mean(0, /*keepdim=*/true);
+    variances = at::linalg_svdvals(x).square() / x.size(0);
+    const at::Tensor p = variances / variances.sum();
+    entropic = std::exp(-(p * p.log()).sum().item<double>());
+    quadratic = 1 / p.square().sum().item<double>();
+  }
+};
+
 TEST(SpectrumReadings, MatchDirectMoments) {
   const at::Tensor z = at::randn({5, kHeads, 7, 4}, at::detail::createCPUGenerator(3)) + 2.0;
-  SpectrumCapture spectrum;
+  const at::Tensor random = at::randn({3, kHeads, 7, 4}, at::detail::createCPUGenerator(4)) - 1.0;
+  SpectrumCapture spectrum, null;
   capture_spectrum(spectrum, z.narrow(0, 0, 2), {});
   capture_spectrum(spectrum, z.narrow(0, 2, 3), {});
-  auto readings = blank();
-  EXPECT_EQ(read_spectrum(spectrum, {}, readings), 4.0);
+  capture_spectrum(null, random, {});
+  auto readings = blank(), alone = blank();
+  EXPECT_EQ(read_spectrum(spectrum, null, readings), 4.0);
+  EXPECT_EQ(read_spectrum(spectrum, {}, alone), 4.0);
   for (int64_t h = 0; h < kHeads; ++h) {
-    const at::Tensor x = z.select(1, h).reshape({-1, 4}).to(at::kDouble);
-    const at::Tensor values = at::linalg_svdvals(x).square() / 35.0;
+    const DirectRatios own(z, h, false), centred(z, h, true), of_null(random, h, false);
     const HeadReading& reading = readings[static_cast<size_t>(h)];
     EXPECT_EQ(reading.samples, 35);
     ASSERT_EQ(reading.eigenvalues.size(), 4u);
     for (int64_t i = 0; i < 4; ++i) {
-      EXPECT_NEAR(reading.eigenvalues[static_cast<size_t>(i)], values[i].item<double>(), 1e-5);
+      EXPECT_NEAR(reading.eigenvalues[static_cast<size_t>(i)], own.variances[i].item<double>(),
+                  1e-5);
     }
-    EXPECT_NEAR(reading.output_norm, std::sqrt(x.square().sum(1).mean().item<double>()), 1e-5);
-    const at::Tensor p = values / values.sum();
-    EXPECT_NEAR(reading.participation_ratio, std::exp(-(p * p.log()).sum().item<double>()), 1e-6);
+    EXPECT_NEAR(reading.output_norm, std::sqrt(own.variances.sum().item<double>()), 1e-5);
+    EXPECT_NEAR(reading.participation_ratio, own.entropic, 1e-6);
+    EXPECT_NEAR(reading.participation_ratio_quadratic, own.quadratic, 1e-6);
+    EXPECT_NEAR(reading.participation_ratio_centred, centred.entropic, 1e-6);
+    EXPECT_NEAR(reading.participation_ratio_quadratic_centred, centred.quadratic, 1e-6);
+    EXPECT_NEAR(reading.null_participation_ratio, of_null.entropic, 1e-6);
+    EXPECT_EQ(alone[static_cast<size_t>(h)].participation_ratio, reading.participation_ratio);
+    EXPECT_TRUE(std::isnan(alone[static_cast<size_t>(h)].null_participation_ratio));
   }
 }
 
