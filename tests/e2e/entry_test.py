@@ -15,6 +15,7 @@ import monitoring
 
 sys.path.insert(0, str(monitoring.ROOT / "tests" / "support"))
 from needs import need  # noqa: E402
+from ports import free_port  # noqa: E402
 
 
 class Entry(unittest.TestCase):
@@ -55,7 +56,7 @@ class Entry(unittest.TestCase):
 
     def test_its_end_is_pushed(self):
         need(shutil.which("pushgateway"), "pushgateway is not installed")
-        port = monitoring.free_port()
+        port = free_port()
         gateway = subprocess.Popen(["pushgateway", f"--web.listen-address=127.0.0.1:{port}"], stderr=subprocess.DEVNULL)
         self.addCleanup(gateway.wait)
         self.addCleanup(gateway.kill)

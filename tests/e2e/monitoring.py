@@ -7,8 +7,8 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -16,6 +16,9 @@ import urllib.parse
 import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+from ports import free_port  # noqa: E402
+
 # A minute of the shipped files is a second here.
 HURRY = 60
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -31,12 +34,6 @@ def hurried(text):
 
 def have_servers():
     return all(map(shutil.which, ("prometheus", "alertmanager")))
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Webhook:

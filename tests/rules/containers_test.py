@@ -5,7 +5,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ import alert_rules
 
 sys.path.insert(0, str(alert_rules.ROOT / "tests" / "support"))
 from needs import need  # noqa: E402
+from ports import free_port  # noqa: E402
 
 DOCKER = alert_rules.ROOT / "docker"
 DOCKERFILES = sorted(DOCKER.glob("*.Dockerfile"))
@@ -208,9 +208,7 @@ class EntryScripts(unittest.TestCase):
 
     def test_healthy_asks_the_published_endpoint(self):
         need(shutil.which("curl"), "curl is not installed")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         ask = lambda: subprocess.run([DOCKER / "healthy.sh"], env=self.environment, capture_output=True).returncode
         self.assertNotEqual(ask(), 0)  # no endpoint
         (self.base / "demo").mkdir()
