@@ -10,12 +10,13 @@ double wall_seconds() {
 }
 
 std::vector<Timing> time_interleaved(const std::vector<std::function<void()>>& candidates,
-                                     int repetitions) {
+                                     int repetitions, size_t in_a_row) {
   std::vector<double> best(candidates.size(), std::numeric_limits<double>::infinity()),
       worst(candidates.size(), 0);
   for (const auto& candidate : candidates) candidate();
   for (int repetition = 0; repetition < repetitions; ++repetition) {
-    for (size_t i = 0; i < candidates.size(); ++i) {
+    for (size_t call = 0; call < candidates.size() * in_a_row; ++call) {
+      const size_t i = call / in_a_row;
       const double start = wall_seconds();
       candidates[i]();
       const double seconds = wall_seconds() - start;

@@ -31,13 +31,13 @@ struct Row {
 };
 
 /// Best of `repetitions` for every candidate, interleaved in one process after a warm-up of each;
-/// seconds of wall time.
+/// seconds of wall time. Each is called `in_a_row` times when its turn comes.
 struct Timing {
   double best = 0;
   double spread = 0;
 };
 std::vector<Timing> time_interleaved(const std::vector<std::function<void()>>& candidates,
-                                     int repetitions = 7);
+                                     int repetitions = 7, size_t in_a_row = 1);
 
 double wall_seconds();
 using testing::process_cpu_seconds;

@@ -53,16 +53,18 @@ at::Tensor small_eigenvalues(const at::Tensor& matrices, int64_t max_sweeps) {
   if (threads == 1) {
     solve(0, count);
   } else {
-    // As many parts for every thread, of whole groups of lanes. Whoever is free takes the next: a
-    // thread that sleeps comes late. A matrix's bits do not depend on which it shares a part with.
-    const int64_t lanes = simd_eigenvalue_lanes(), groups = (count + lanes - 1) / lanes,
-                  parts = (count + threads * grain - 1) / (threads * grain) * threads;
-    std::atomic<int64_t> next{0};
+    // Whoever is free takes the next part, of whole groups of lanes, smaller ones towards the end:
+    // a thread that wakes late or runs slowly keeps the others waiting for less. A matrix's bits do
+    // not depend on which it shares a part with.
+    const int64_t lanes = simd_eigenvalue_lanes(), groups = (count + lanes - 1) / lanes;
+    std::atomic<int64_t> taken{0};
     at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
-      for (int64_t part; (part = next.fetch_add(1, std::memory_order_relaxed)) < parts;) {
-        const int64_t first = groups * part / parts * lanes,
-                      last = std::min(groups * (part + 1) / parts * lanes, count);
-        if (first < last) solve(first, last);
+      for (int64_t first = taken.load(std::memory_order_relaxed); first < groups;) {
+        const int64_t share = (groups - first + threads - 1) / threads,
+                      last = first + std::min(share, grain / lanes);
+        if (!taken.compare_exchange_weak(first, last, std::memory_order_relaxed)) continue;
+        solve(first * lanes, std::min(last * lanes, count));
+        first = taken.load(std::memory_order_relaxed);
       }
     });
   }

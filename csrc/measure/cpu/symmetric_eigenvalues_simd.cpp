@@ -204,8 +204,10 @@ void solve(const T* matrices, int64_t count, int64_t order, int64_t max_sweeps, 
                                 values + done * n, states + done);
       left -= std::min(left, groups() * kLanes<T>);
     };
-    if (left > kLanes<T>) {
+    if (left > 2 * kLanes<T>) {
       run(std::integral_constant<size_t, kFull / kLanes<T>>());
+    } else if (left > kLanes<T>) {
+      run(std::integral_constant<size_t, 2>());
     } else {
       run(std::integral_constant<size_t, 1>());
     }
