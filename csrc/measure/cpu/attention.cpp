@@ -57,11 +57,11 @@ struct Call {
   RowsCall raw;
 };
 
-/// Calls visit(b, key_head) for all of them, shared out among the threads.
+/// Calls visit(KeyHeads) for parts of all of them, shared out among the threads.
 template <typename Visit>
-void for_each_key_head(const RowsCall& call, const Visit& visit) {
+void share_key_heads(const RowsCall& call, const Visit& visit) {
   at::parallel_for(0, call.batch * call.key_heads, 1, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) visit(i / call.key_heads, i % call.key_heads);
+    visit(KeyHeads{first, last});
   });
 }
 
@@ -90,9 +90,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tenso
         mass.data_ptr<scalar_t>(),        score.data_ptr<scalar_t>(),
         entropy.data_ptr<scalar_t>(),     max_logit.data_ptr<scalar_t>(),
         log_sum_exp.data_ptr<scalar_t>(), first_mass.data_ptr<scalar_t>()};
-    for_each_key_head(own.raw, [&](int64_t b, int64_t key_head) {
-      measure_rows(own.raw, b, key_head, index, out);
-    });
+    share_key_heads(own.raw, [&](KeyHeads part) { measure_rows(own.raw, part, index, out); });
   });
   return {mass, score, entropy, max_logit, log_sum_exp, first_mass};
 }
@@ -108,9 +106,8 @@ at::Tensor recompute_rows(const at::Tensor& q, const at::Tensor& k, const at::Te
   const Strided4 values = strided(v);
   AT_DISPATCH_FLOATING_TYPES(out.scalar_type(), "headscope::recompute_rows", [&] {
     scalar_t* data = out.data_ptr<scalar_t>();
-    for_each_key_head(own.raw, [&](int64_t b, int64_t key_head) {
-      output_rows(own.raw, b, key_head, values, v.size(3), data);
-    });
+    share_key_heads(own.raw,
+                    [&](KeyHeads part) { output_rows(own.raw, part, values, v.size(3), data); });
   });
   return out;
 }

@@ -78,104 +78,110 @@ int64_t TargetIndex::size(int64_t row, int64_t group) const {
 }
 
 template <typename Sum>
-void measure_rows(const RowsCall& call, int64_t b, int64_t key_head, const TargetIndex& targets,
+void measure_rows(const RowsCall& call, KeyHeads range, const TargetIndex& targets,
                   const MassOutputs<Sum>& out) {
-  const std::vector<Line> lines = lines_of(call, b, key_head);
-  const int64_t all = static_cast<int64_t>(lines.size());
-  if (all == 0) return;
-  RowStream<Sum> stream(call, b, key_head, all, 0);
-  std::vector<TargetSums<Sum>> sums(static_cast<size_t>(stream.lines_per_pass()));
-  std::vector<Sum> first_key(sums.size());
-  for (int64_t pass = 0; pass < all; pass += stream.lines_per_pass()) {
-    const int64_t count = std::min(stream.lines_per_pass(), all - pass);
-    const Line* line = lines.data() + pass;
-    const auto place = [&](int64_t l) {
-      return (b * call.heads + line[l].head) * call.sampled + line[l].sampled;
-    };
-    const auto row = [&](int64_t l) { return b * call.sampled + line[l].sampled; };
-    for (int64_t l = 0; l < count; ++l) {
-      const int64_t group = place(l) * targets.groups();
-      sums[static_cast<size_t>(l)] = {out.mass + group, out.score + group, targets.begin(row(l)),
-                                      targets.end(row(l))};
-      sums[static_cast<size_t>(l)].start(targets.groups());
-    }
-    std::fill(first_key.begin(), first_key.end(), static_cast<Sum>(kMinusInfinity));
-    stream.begin_pass(line, count);
-    stream.stream([&](const Chunk<Sum>& chunk) {
-      for (int64_t l = 0; l < chunk.lines; ++l) {
-        const size_t own = static_cast<size_t>(chunk.first_line + l);
-        if (chunk.begin == 0) first_key[own] = chunk.scores[l];
-        sums[own].absorb(chunk, l);
-      }
-      stream.absorb(chunk);
-    });
-    for (int64_t l = 0; l < count; ++l) {
-      const RowSums total = stream.sums(l);
-      const size_t own = static_cast<size_t>(l);
-      sums[own].finish(targets, row(l), total.log_sum_exp);
-      out.log_sum_exp[place(l)] = static_cast<Sum>(total.log_sum_exp);
-      if (!std::isfinite(total.log_sum_exp)) continue;
-      out.max_logit[place(l)] = static_cast<Sum>(total.max);
-      out.entropy[place(l)] = static_cast<Sum>(total.entropy);
-      out.first_mass[place(l)] =
-          static_cast<Sum>(std::exp(static_cast<double>(first_key[own]) - total.log_sum_exp));
-    }
-  }
+  std::vector<TargetSums<Sum>> sums;
+  std::vector<Sum> first_key;
+  for_each_stream<Sum>(
+      call, range, 0, [&](RowStream<Sum>& stream, int64_t b, const std::vector<Line>& lines) {
+        const int64_t all = static_cast<int64_t>(lines.size());
+        sums.resize(static_cast<size_t>(stream.lines_per_pass()));
+        first_key.resize(sums.size());
+        for (int64_t pass = 0; pass < all; pass += stream.lines_per_pass()) {
+          const int64_t count = std::min(stream.lines_per_pass(), all - pass);
+          const Line* line = lines.data() + pass;
+          const auto place = [&](int64_t l) {
+            return (b * call.heads + line[l].head) * call.sampled + line[l].sampled;
+          };
+          const auto row = [&](int64_t l) { return b * call.sampled + line[l].sampled; };
+          for (int64_t l = 0; l < count; ++l) {
+            const int64_t group = place(l) * targets.groups();
+            sums[static_cast<size_t>(l)] = {out.mass + group, out.score + group,
+                                            targets.begin(row(l)), targets.end(row(l))};
+            sums[static_cast<size_t>(l)].start(targets.groups());
+          }
+          std::fill(first_key.begin(), first_key.end(), static_cast<Sum>(kMinusInfinity));
+          stream.begin_pass(line, count);
+          stream.stream([&](const Chunk<Sum>& chunk) {
+            for (int64_t l = 0; l < chunk.lines; ++l) {
+              const size_t own = static_cast<size_t>(chunk.first_line + l);
+              if (chunk.begin == 0) first_key[own] = chunk.scores[l];
+              sums[own].absorb(chunk, l);
+            }
+            stream.absorb(chunk);
+          });
+          for (int64_t l = 0; l < count; ++l) {
+            const RowSums total = stream.sums(l);
+            const size_t own = static_cast<size_t>(l);
+            sums[own].finish(targets, row(l), total.log_sum_exp);
+            out.log_sum_exp[place(l)] = static_cast<Sum>(total.log_sum_exp);
+            if (!std::isfinite(total.log_sum_exp)) continue;
+            out.max_logit[place(l)] = static_cast<Sum>(total.max);
+            out.entropy[place(l)] = static_cast<Sum>(total.entropy);
+            out.first_mass[place(l)] =
+                static_cast<Sum>(std::exp(static_cast<double>(first_key[own]) - total.log_sum_exp));
+          }
+        }
+      });
 }
 
 template <typename Sum>
-void output_rows(const RowsCall& call, int64_t b, int64_t key_head, const Strided4& v,
-                 int64_t value_width, Sum* out) {
-  const std::vector<Line> lines = lines_of(call, b, key_head);
-  const int64_t all = static_cast<int64_t>(lines.size());
-  if (all == 0) return;
+void output_rows(const RowsCall& call, KeyHeads range, const Strided4& v, int64_t value_width,
+                 Sum* out) {
   const AttentionKernels<Sum>& kernels = attention_kernels<Sum>();
-  RowStream<Sum> stream(call, b, key_head, all, value_width);
   const size_t width = static_cast<size_t>(value_width);
-  std::vector<double> rows(static_cast<size_t>(stream.lines_per_pass()) * width),
-      log_sum_exp(static_cast<size_t>(stream.lines_per_pass()));
+  std::vector<double> rows, log_sum_exp;
   std::vector<Sum> value(width);
-  for (int64_t pass = 0; pass < all; pass += stream.lines_per_pass()) {
-    const int64_t count = std::min(stream.lines_per_pass(), all - pass);
-    const Line* line = lines.data() + pass;
-    stream.begin_pass(line, count);
-    stream.stream([&](const Chunk<Sum>& chunk) { stream.absorb(chunk); });
-    for (int64_t l = 0; l < count; ++l)
-      log_sum_exp[static_cast<size_t>(l)] = stream.sums(l).log_sum_exp;
-    std::fill(rows.begin(), rows.end(), 0.0);
-    // The keys pass by once more: weights are known now, and never held for more than a chunk.
-    stream.stream([&](const Chunk<Sum>& chunk) {
-      for (int64_t j = 0; j < chunk.count; ++j) {
-        bool is_read = false;
-        for (int64_t l = 0; l < chunk.lines; ++l) {
-          const size_t own = static_cast<size_t>(chunk.first_line + l);
-          if (!std::isfinite(log_sum_exp[own])) continue;
-          const Sum weight = std::exp(static_cast<Sum>(
-              static_cast<double>(chunk.scores[j * chunk.key_step + l]) - log_sum_exp[own]));
-          if (weight == 0) continue;  // a masked key's value may be anything, NaN included
-          if (!is_read) {
-            visit_elements(v.data, call.element,
-                           b * v.batch + key_head * v.head + (chunk.begin + j) * v.token,
-                           [&](const auto* data) {
-                             kernels.widen_rows(data, call.element, 0, v.width, 1, 0, value_width,
-                                                value_width, value.data());
-                           });
-            is_read = true;
+  for_each_stream<Sum>(
+      call, range, value_width,
+      [&](RowStream<Sum>& stream, int64_t b, const std::vector<Line>& lines) {
+        const int64_t all = static_cast<int64_t>(lines.size());
+        log_sum_exp.resize(static_cast<size_t>(stream.lines_per_pass()));
+        rows.resize(log_sum_exp.size() * width);
+        for (int64_t pass = 0; pass < all; pass += stream.lines_per_pass()) {
+          const int64_t count = std::min(stream.lines_per_pass(), all - pass);
+          const Line* line = lines.data() + pass;
+          stream.begin_pass(line, count);
+          stream.stream([&](const Chunk<Sum>& chunk) { stream.absorb(chunk); });
+          for (int64_t l = 0; l < count; ++l)
+            log_sum_exp[static_cast<size_t>(l)] = stream.sums(l).log_sum_exp;
+          std::fill(rows.begin(), rows.end(), 0.0);
+          // The keys pass by once more: weights are known now, and never held for more than a
+          // chunk.
+          stream.stream([&](const Chunk<Sum>& chunk) {
+            for (int64_t j = 0; j < chunk.count; ++j) {
+              bool is_read = false;
+              for (int64_t l = 0; l < chunk.lines; ++l) {
+                const size_t own = static_cast<size_t>(chunk.first_line + l);
+                if (!std::isfinite(log_sum_exp[own])) continue;
+                const Sum weight = std::exp(static_cast<Sum>(
+                    static_cast<double>(chunk.scores[j * chunk.key_step + l]) - log_sum_exp[own]));
+                if (weight == 0) continue;  // a masked key's value may be anything, NaN included
+                if (!is_read) {
+                  visit_elements(v.data, call.element,
+                                 b * v.batch + line->head / (call.heads / call.key_heads) * v.head +
+                                     (chunk.begin + j) * v.token,
+                                 [&](const auto* data) {
+                                   kernels.widen_rows(data, call.element, 0, v.width, 1, 0,
+                                                      value_width, value_width, value.data());
+                                 });
+                  is_read = true;
+                }
+                double* row = rows.data() + own * width;
+                for (size_t i = 0; i < width; ++i)
+                  row[i] += static_cast<double>(weight) * static_cast<double>(value[i]);
+              }
+            }
+          });
+          for (int64_t l = 0; l < count; ++l) {
+            if (!std::isfinite(log_sum_exp[static_cast<size_t>(l)])) continue;
+            Sum* target = out + ((b * call.heads + line[l].head) * call.sampled + line[l].sampled) *
+                                    value_width;
+            for (size_t i = 0; i < width; ++i)
+              target[i] = static_cast<Sum>(rows[static_cast<size_t>(l) * width + i]);
           }
-          double* row = rows.data() + own * width;
-          for (size_t i = 0; i < width; ++i)
-            row[i] += static_cast<double>(weight) * static_cast<double>(value[i]);
         }
-      }
-    });
-    for (int64_t l = 0; l < count; ++l) {
-      if (!std::isfinite(log_sum_exp[static_cast<size_t>(l)])) continue;
-      Sum* target =
-          out + ((b * call.heads + line[l].head) * call.sampled + line[l].sampled) * value_width;
-      for (size_t i = 0; i < width; ++i)
-        target[i] = static_cast<Sum>(rows[static_cast<size_t>(l) * width + i]);
-    }
-  }
+      });
 }
 
 template <typename Sum>
@@ -188,12 +194,12 @@ int64_t rows_scratch_bytes(const RowsCall& call, int64_t value_width) {
   return RowStream<Sum>::bytes(plan) + held * state + lines * int64_t{sizeof(Line)};
 }
 
-template void measure_rows(const RowsCall&, int64_t, int64_t, const TargetIndex&,
+template void measure_rows(const RowsCall&, KeyHeads, const TargetIndex&,
                            const MassOutputs<float>&);
-template void measure_rows(const RowsCall&, int64_t, int64_t, const TargetIndex&,
+template void measure_rows(const RowsCall&, KeyHeads, const TargetIndex&,
                            const MassOutputs<double>&);
-template void output_rows(const RowsCall&, int64_t, int64_t, const Strided4&, int64_t, float*);
-template void output_rows(const RowsCall&, int64_t, int64_t, const Strided4&, int64_t, double*);
+template void output_rows(const RowsCall&, KeyHeads, const Strided4&, int64_t, float*);
+template void output_rows(const RowsCall&, KeyHeads, const Strided4&, int64_t, double*);
 template int64_t rows_scratch_bytes<float>(const RowsCall&, int64_t);
 template int64_t rows_scratch_bytes<double>(const RowsCall&, int64_t);
 

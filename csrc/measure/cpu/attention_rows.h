@@ -63,16 +63,21 @@ struct MassOutputs {
   Sum *entropy, *max_logit, *log_sum_exp, *first_mass;
 };
 
-/// attention_mass for all query heads of one key head of sequence b.
+/// Key heads b Hkv + key head, of all sequences.
+struct KeyHeads {
+  int64_t first = 0, last = 0;
+};
+
+/// attention_mass for all query heads of some key heads.
 template <typename Sum>
-void measure_rows(const RowsCall& call, int64_t b, int64_t key_head, const TargetIndex& targets,
+void measure_rows(const RowsCall& call, KeyHeads range, const TargetIndex& targets,
                   const MassOutputs<Sum>& out);
 
 /// recompute_rows likewise; v [B, Hkv, Tk, Dv], out [B, Hq, R, Dv] written for rows with a key to
 /// see.
 template <typename Sum>
-void output_rows(const RowsCall& call, int64_t b, int64_t key_head, const Strided4& v,
-                 int64_t value_width, Sum* out);
+void output_rows(const RowsCall& call, KeyHeads range, const Strided4& v, int64_t value_width,
+                 Sum* out);
 
 /// Bytes of scratch that one thread holds at a time: at most 64 KB while D and value_width <= 256
 /// (value_width 0: measure_rows), whatever the number of keys.

@@ -31,7 +31,7 @@ template <typename Sum>
 constexpr Sum kMinusInfinity = -std::numeric_limits<Sum>::infinity();
 
 // Rows read ahead of their use: enough to hide the latency of memory, few enough to stay cached.
-constexpr int64_t kRowsAhead = 32;
+constexpr int64_t kRowsAhead = 16;
 
 /// Asks for row `index` of `width` elements side by side.
 template <typename In>
@@ -137,10 +137,15 @@ HWY_INLINE void score_line_with(D d, const Sum* keys, int64_t token_stride, int6
   for (; j + kKeys <= count; j += kKeys) {
     const Sum* tile = keys + j * token_stride;
     const int64_t ahead = std::min(kKeys, count + after - j - kRowsAhead);
-    for (int64_t key = 0; key < ahead; ++key)
-      prefetch_row(tile, token_stride, kRowsAhead + key, width);
     hn::VFromD<D> dots[kKeys];
-    for (int64_t key = 0; key < kKeys; ++key) dots[key] = dot(tile + key * token_stride);
+    if (ahead == kKeys) {
+      for (int64_t key = 0; key < kKeys; ++key) {
+        prefetch_row(tile, token_stride, kRowsAhead + key, width);
+        dots[key] = dot(tile + key * token_stride);
+      }
+    } else {
+      for (int64_t key = 0; key < kKeys; ++key) dots[key] = dot(tile + key * token_stride);
+    }
     sum_lanes_of_8(d, dots, scale, scores + j);
   }
   for (; j < count; ++j)
@@ -193,7 +198,7 @@ void hide_outside(Sum* scores, int64_t count, const Sum* first, const Sum* last)
 }
 
 template <typename Sum>
-void absorb(OnlineSoftmax<Sum>& softmax, const Sum* scores, int64_t steps) {
+void absorb(OnlineSoftmax<Sum>& softmax, const Sum* scores, int64_t steps, bool is_one_row) {
   const hn::ScalableTag<Sum> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto bottom = hn::Set(d, kMinusInfinity<Sum>), zero = hn::Zero(d);
@@ -204,6 +209,7 @@ void absorb(OnlineSoftmax<Sum>& softmax, const Sum* scores, int64_t steps) {
     largest = hn::Max(largest, score);
     nan = hn::Or(nan, hn::IsNaN(score));
   }
+  if (is_one_row) largest = hn::MaxOfLanes(d, largest);
   const auto before = hn::LoadU(d, softmax.max);
   // A column with NaN keeps the maximum it had; its sums no longer matter.
   const auto top = hn::IfThenElse(nan, before, hn::Max(before, largest));
@@ -223,12 +229,13 @@ void absorb(OnlineSoftmax<Sum>& softmax, const Sum* scores, int64_t steps) {
   hn::Store(total, d, totals);
   hn::Store(weighted, d, weights);
   hn::Store(hn::IfThenElseZero(nan, hn::Set(d, Sum{1})), d, broken);
+  double shift = 0, factor = 1;
   for (int64_t c = 0; c < lanes; ++c) {
     if (broken[c] != 0 || tops[c] == -kMinusInfinity<Sum>) softmax.broken[c] = true;
     if (softmax.broken[c]) continue;
     if (tops[c] > softmax.max[c] && softmax.total[c] > 0) {
-      const double shift = static_cast<double>(softmax.max[c]) - static_cast<double>(tops[c]);
-      const double factor = std::exp(shift);
+      const double own = static_cast<double>(softmax.max[c]) - static_cast<double>(tops[c]);
+      if (own != shift) factor = std::exp(shift = own);
       softmax.weighted[c] =
           factor == 0 ? 0 : factor * (softmax.weighted[c] + softmax.total[c] * shift);
       softmax.total[c] *= factor;

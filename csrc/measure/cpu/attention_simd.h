@@ -58,9 +58,10 @@ struct AttentionKernels {
   /// scores[j * lanes + l] = -inf unless first[l] <= j < last[l], for j < count.
   void (*hide_outside)(Sum* scores, int64_t count, const Sum* first, const Sum* last);
 
-  /// Adds scores[step * lanes + column] for step < steps. Relative error of a total: (steps + 4)
-  /// eps a call, and double between calls.
-  void (*absorb)(OnlineSoftmax<Sum>& softmax, const Sum* scores, int64_t steps);
+  /// Adds scores[step * lanes + column] for step < steps. is_one_row, in all calls or none: the
+  /// columns are parts of one row, and share their largest score. Relative error of a total: (steps
+  /// + 4) eps a call, and double between calls.
+  void (*absorb)(OnlineSoftmax<Sum>& softmax, const Sum* scores, int64_t steps, bool is_one_row);
 };
 
 /// The kernels for this CPU; Sum is float or double.

@@ -52,31 +52,67 @@ constexpr int64_t kTileRows = 12;
 constexpr int64_t kTileRows = 6;
 #endif
 
+/// kVectors vectors of columns of every row, about the shift, into the block; their sums over the
+/// rows are added to `sum`, if that is asked for.
+template <int64_t kVectors, typename Sum, typename In>
+HWY_INLINE void pack_columns(const In* const* rows, int64_t count, int64_t column, const Sum* shift,
+                             int64_t stride, Sum* HWY_RESTRICT block, Sum* sum) {
+  const hn::ScalableTag<Sum> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  hn::VFromD<decltype(d)> about[kVectors], total[kVectors];
+  for (int64_t v = 0; v < kVectors; ++v) {
+    about[v] = hn::LoadU(d, shift + column + v * lanes);
+    total[v] = hn::Zero(d);
+  }
+  Sum* target = block + column;
+  for (int64_t r = 0; r < count; ++r, target += stride) {
+    for (int64_t v = 0; v < kVectors; ++v) {
+      const auto x = hn::Sub(load_widened(d, rows[r] + column + v * lanes), about[v]);
+      hn::Store(x, d, target + v * lanes);
+      total[v] = hn::Add(total[v], x);
+    }
+  }
+  if (sum == nullptr) return;
+  for (int64_t v = 0; v < kVectors; ++v) {
+    Sum* out = sum + column + v * lanes;
+    hn::StoreU(hn::Add(hn::LoadU(d, out), total[v]), d, out);
+  }
+}
+
 /// Packs kept tokens from *next on, about the shift, into rows of `stride` sums, zero up to a whole
-/// panel; returns how many.
+/// panel, and adds them to `sum` unless that is null; returns how many.
 template <typename Sum, typename In>
 HWY_INLINE int64_t pack_block(const HeadTokens& z, const In* data, const Sum* shift,
-                              int64_t capacity, int64_t stride, int64_t* next, Sum* block) {
-  const hn::ScalableTag<Sum> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), width = z.width;
+                              int64_t capacity, int64_t stride, int64_t* next, Sum* block,
+                              Sum* sum) {
+  const In* rows[kBlockTokens];
   int64_t packed = 0, t = *next;
   for (; t < z.tokens && packed < capacity; ++t) {
-    if (z.keep != nullptr && !z.keep[t * z.keep_stride]) continue;
-    const In* source = data + t * z.token_stride;
-    Sum* target = block + packed * stride;
-    int64_t i = 0;
-    if constexpr (kLoadsWide<In, Sum>) {
-      if (z.width_stride == 1) {
-        for (; i + lanes <= width; i += lanes) {
-          hn::Store(hn::Sub(load_widened(d, source + i), hn::LoadU(d, shift + i)), d, target + i);
-        }
-      }
-    }
-    for (; i < width; ++i) target[i] = widen_one<Sum>(source[i * z.width_stride]) - shift[i];
-    std::fill(target + width, target + stride - kRowPadding, Sum{0});
-    ++packed;
+    if (z.keep == nullptr || z.keep[t * z.keep_stride]) rows[packed++] = data + t * z.token_stride;
   }
   *next = t;
+  int64_t i = 0;
+  if constexpr (kLoadsWide<In, Sum>) {
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<Sum>()));
+    if (z.width_stride == 1) {
+      for (; i + 4 * lanes <= z.width; i += 4 * lanes)
+        pack_columns<4>(rows, packed, i, shift, stride, block, sum);
+      for (; i + lanes <= z.width; i += lanes)
+        pack_columns<1>(rows, packed, i, shift, stride, block, sum);
+    }
+  }
+  for (; i < z.width; ++i) {
+    Sum total = 0;
+    for (int64_t r = 0; r < packed; ++r) {
+      const Sum x = widen_one<Sum>(rows[r][i * z.width_stride]) - shift[i];
+      block[r * stride + i] = x;
+      total += x;
+    }
+    if (sum != nullptr) sum[i] += total;
+  }
+  if (z.width == stride - kRowPadding) return packed;
+  for (int64_t r = 0; r < packed; ++r)
+    std::fill(block + r * stride + z.width, block + (r + 1) * stride - kRowPadding, Sum{0});
   return packed;
 }
 
@@ -100,18 +136,18 @@ HWY_INLINE void add_tile(const Sum* HWY_RESTRICT block, int64_t rows, int64_t st
       for (int64_t v = 0; v < kVectors; ++v) sums[r][v] = hn::MulAdd(y, x[v], sums[r][v]);
     }
   }
-  for (int64_t r = 0; r < kRows; ++r) {
-    for (int64_t v = 0; v < kVectors; ++v) {
-      Sum* out = gram + (row + r) * width + column + v * lanes;
-      const int64_t valid = width - column - v * lanes;
-      if (valid >= lanes) {
-        hn::StoreU(hn::Add(hn::LoadU(d, out), sums[r][v]), d, out);
-      } else {
-        HWY_ALIGN Sum tail[hn::MaxLanes(d)];
-        hn::Store(sums[r][v], d, tail);
-        for (int64_t i = 0; i < valid; ++i) out[i] += tail[i];
-      }
+  Sum* out = gram + row * width + column;
+  if (column + kVectors * lanes <= width) {
+    for (int64_t r = 0; r < kRows; ++r, out += width) {
+      for (int64_t v = 0; v < kVectors; ++v)
+        hn::StoreU(hn::Add(hn::LoadU(d, out + v * lanes), sums[r][v]), d, out + v * lanes);
     }
+    return;
+  }
+  for (int64_t r = 0; r < kRows; ++r, out += width) {
+    HWY_ALIGN Sum tail[kVectors * hn::MaxLanes(d)];
+    for (int64_t v = 0; v < kVectors; ++v) hn::Store(sums[r][v], d, tail + v * lanes);
+    for (int64_t i = 0; i < width - column; ++i) out[i] += tail[i];
   }
 }
 
@@ -200,21 +236,6 @@ HWY_NOINLINE void add_block(const Sum* block, int64_t rows, int64_t stride, int6
       });
 }
 
-/// sum[i] += the block's column sums.
-template <typename Sum>
-HWY_NOINLINE void add_columns(const Sum* block, int64_t rows, int64_t stride, int64_t width,
-                              Sum* sum) {
-  const hn::ScalableTag<Sum> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t i = 0; i < width; i += lanes) {
-    auto total = hn::Zero(d);
-    for (int64_t n = 0; n < rows; ++n) total = hn::Add(total, hn::Load(d, block + n * stride + i));
-    HWY_ALIGN Sum column[hn::MaxLanes(d)];
-    hn::Store(total, d, column);
-    for (int64_t j = 0; j < std::min(lanes, width - i); ++j) sum[i + j] += column[j];
-  }
-}
-
 template <typename Sum>
 HWY_INLINE void add_tokens(const HeadTokens& z, const Sum* shift, GramShare share, Sum* block,
                            Sum* gram, Sum* sum) {
@@ -227,12 +248,12 @@ HWY_INLINE void add_tokens(const HeadTokens& z, const Sum* shift, GramShare shar
     int64_t rows = 0;
     NextTokens ahead;
     visit_elements(z.data, z.element, 0, [&](const auto* data) HWY_ATTR {
-      rows = pack_block(z, data, shift, capacity, stride, &next, block);
+      rows = pack_block(z, data, shift, capacity, stride, &next, block,
+                        share.index == 0 ? sum : nullptr);
       ahead = next_tokens(z, data, next, capacity);
     });
     add_block(block, rows, stride, z.width, tiles * share.index / share.of,
               tiles * (share.index + 1) / share.of, ahead, gram);
-    if (share.index == 0) add_columns(block, rows, stride, z.width, sum);
   }
 }
 

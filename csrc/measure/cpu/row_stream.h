@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -19,21 +21,24 @@ inline constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity(
 // Up to so many query rows of a key head are cheaper as dot products than as a panel whose other
 // lanes idle.
 inline constexpr int64_t kFewLines = 4;
-inline constexpr int64_t kPanelChunk = 64;        // keys whose scores are held, one row a lane
-inline constexpr int64_t kLineChunk = 512;        // the same, keys across the lanes
-inline constexpr int64_t kLineBlock = 64;         // keys that stay in the first-level cache
-inline constexpr int64_t kKeyBytes = 16 << 10;    // of widened keys
-inline constexpr int64_t kPanelBytes = 28 << 10;  // of the queries, scores and outputs of a pass
+inline constexpr int64_t kPanelChunk = 64;          // keys whose scores are held, one row a lane
+inline constexpr int64_t kLineChunk = 1024;         // the same, keys across the lanes
+inline constexpr int64_t kLineBlock = 64;           // keys that stay in the first-level cache
+inline constexpr int64_t kKeyBytes = 16 << 10;      // of widened keys
+inline constexpr int64_t kPanelBytes = 28 << 10;    // of the queries, scores and outputs of a pass
+inline constexpr int64_t kScratchBytes = 64 << 10;  // of all of it, for D and Dv up to 256
+inline constexpr int64_t kStateBytes = 3 << 10;     // of what is kept of the lines of a pass
 
 /// One sampled row of one query head and the keys it may see.
 struct Line {
   int64_t sampled, head, query, begin, end;
 };
 
-/// The used rows of every query head that reads one key head, those that end early first: rows of a
-/// panel then see much the same keys.
-inline std::vector<Line> lines_of(const RowsCall& call, int64_t b, int64_t key_head) {
-  std::vector<Line> lines;
+/// Finds the used rows of every query head that reads one key head, those that end early first:
+/// rows of a panel then see much the same keys.
+inline void find_lines(const RowsCall& call, int64_t b, int64_t key_head,
+                       std::vector<Line>* lines) {
+  lines->clear();
   const int64_t group = call.heads / call.key_heads;
   for (int64_t r = 0; r < call.sampled; ++r) {
     const int64_t t = call.positions[b * call.sampled + r];
@@ -41,11 +46,11 @@ inline std::vector<Line> lines_of(const RowsCall& call, int64_t b, int64_t key_h
     const int64_t end = std::min(call.is_causal ? t + 1 : t + call.window, call.keys);
     const int64_t begin = std::min(std::max<int64_t>(t + 1 - call.window, 0), end);
     for (int64_t h = key_head * group; h < (key_head + 1) * group; ++h)
-      lines.push_back({r, h, t, begin, end});
+      lines->push_back({r, h, t, begin, end});
   }
-  std::stable_sort(lines.begin(), lines.end(),
-                   [](const Line& x, const Line& y) { return x.query < y.query; });
-  return lines;
+  std::sort(lines->begin(), lines->end(), [](const Line& x, const Line& y) {
+    return std::tie(x.query, x.sampled, x.head) < std::tie(y.query, y.sampled, y.head);
+  });
 }
 
 inline int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
@@ -71,17 +76,20 @@ Plan make_plan(const RowsCall& call, int64_t lines, int64_t value_width) {
   plan.in_place =
       same_type && !plan.by_panel && call.k.width == 1 && plan.padded_width == call.width;
   plan.chunk = plan.by_panel ? kPanelChunk : kLineChunk;
-  plan.key_block =
-      plan.in_place
-          ? kLineBlock
-          : std::clamp<int64_t>(kKeyBytes / (std::max<int64_t>(plan.padded_width, 1) * kSize), 1,
-                                plan.chunk);
   plan.lines_per_owner = plan.by_panel ? lanes : 1;
-  const int64_t panel_bytes =
-      lanes * (kSize * (call.width + kPanelChunk) + value_width * int64_t{sizeof(double)}) +
-      int64_t{sizeof(OnlineSoftmax<Sum>)};
-  const int64_t most = plan.by_panel ? std::max<int64_t>(1, kPanelBytes / panel_bytes) : kFewLines;
+  const int64_t owner_bytes = plan.lines_per_owner * (kSize * (plan.padded_width + plan.chunk) +
+                                                      value_width * int64_t{sizeof(double)}) +
+                              int64_t{sizeof(OnlineSoftmax<Sum>)};
+  const int64_t most = plan.by_panel ? std::max<int64_t>(1, kPanelBytes / owner_bytes) : kFewLines;
   plan.owners = std::min(most, (lines + plan.lines_per_owner - 1) / plan.lines_per_owner);
+  // Wide vectors make wide panels: the keys have what those leave.
+  const int64_t left =
+      kScratchBytes - kStateBytes - plan.owners * owner_bytes - lines * int64_t{sizeof(Line)};
+  plan.key_block = plan.in_place
+                       ? kLineBlock
+                       : std::clamp<int64_t>(std::min(kKeyBytes, left) /
+                                                 (std::max<int64_t>(plan.padded_width, 1) * kSize),
+                                             1, plan.chunk);
   return plan;
 }
 
@@ -100,16 +108,15 @@ struct Chunk {
   Sum* scores;
 };
 
-/// Streams the keys of one key head past a pass of lines.
+/// Streams the keys of one key head after another past passes of its lines.
 template <typename Sum>
 class RowStream {
  public:
-  RowStream(const RowsCall& call, int64_t b, int64_t key_head, int64_t lines, int64_t value_width)
+  /// For key heads of `lines` lines each.
+  RowStream(const RowsCall& call, int64_t lines, int64_t value_width)
       : call_(call),
         kernels_(attention_kernels<Sum>()),
         plan_(make_plan<Sum>(call, lines, value_width)),
-        batch_(b),
-        key_offset_(b * call.k.batch + key_head * call.k.head),
         query_size_(plan_.lines_per_owner * plan_.padded_width),
         score_size_(plan_.lines_per_owner * plan_.chunk),
         queries_(hwy::AllocateAligned<Sum>(static_cast<size_t>(plan_.owners * query_size_))),
@@ -129,6 +136,11 @@ class RowStream {
                   keys = plan.in_place ? 0 : plan.key_block * plan.padded_width;
     return (plan.owners * per_owner + row + keys) * int64_t{sizeof(Sum)} +
            plan.owners * int64_t{sizeof(OnlineSoftmax<Sum>)};
+  }
+
+  void begin_head(int64_t b, int64_t key_head) {
+    batch_ = b;
+    key_offset_ = b * call_.k.batch + key_head * call_.k.head;
   }
 
   int64_t lines_per_pass() const { return plan_.owners * plan_.lines_per_owner; }
@@ -181,7 +193,8 @@ class RowStream {
       std::fill(chunk.scores + chunk.count, chunk.scores + steps * plan_.lanes,
                 static_cast<Sum>(kMinusInfinity));
     }
-    kernels_.absorb(softmax_[static_cast<size_t>(chunk.owner)], chunk.scores, steps);
+    kernels_.absorb(softmax_[static_cast<size_t>(chunk.owner)], chunk.scores, steps,
+                    /*is_one_row=*/!plan_.by_panel);
   }
 
   /// Sums of a line over the chunks that were absorbed.
@@ -199,9 +212,10 @@ class RowStream {
     if (max == kMinusInfinity) return {max, max, kNaN};
     if (std::isnan(sink) || sink == -kMinusInfinity) return {kNaN, kNaN, kNaN};
     const double top = std::max(max, sink);
-    double total = 0, weighted = 0;
+    double total = 0, weighted = 0, shift = 0, factor = 1;
     const auto add = [&](double about, double column_total, double column_weighted) {
-      const double shift = about - top, factor = std::exp(shift);
+      // The columns of a single row have their largest score in common.
+      if (about - top != shift) factor = std::exp(shift = about - top);
       if (!(factor * column_total > 0)) return;
       total += factor * column_total;
       weighted += factor * (column_weighted + column_total * shift);
@@ -327,11 +341,32 @@ class RowStream {
   const RowsCall& call_;
   const AttentionKernels<Sum>& kernels_;
   Plan plan_;
-  int64_t batch_, key_offset_, query_size_, score_size_;
+  int64_t query_size_, score_size_;
   hwy::AlignedFreeUniquePtr<Sum[]> queries_, scores_, row_, keys_;
   std::vector<OnlineSoftmax<Sum>> softmax_;
+  int64_t batch_ = 0, key_offset_ = 0;
   const Line* lines_ = nullptr;
   int64_t count_ = 0;
 };
+
+/// Calls visit(stream, b, lines) for every key head of a range that has any lines. Scratch is kept
+/// from one to the next.
+template <typename Sum, typename Visit>
+void for_each_stream(const RowsCall& call, KeyHeads range, int64_t value_width, Visit&& visit) {
+  std::vector<Line> lines;
+  std::optional<RowStream<Sum>> stream;
+  size_t planned = 0;
+  for (int64_t i = range.first; i < range.last; ++i) {
+    const int64_t b = i / call.key_heads, key_head = i % call.key_heads;
+    find_lines(call, b, key_head, &lines);
+    if (lines.empty()) continue;
+    if (lines.size() != planned) {
+      planned = lines.size();
+      stream.emplace(call, static_cast<int64_t>(planned), value_width);
+    }
+    stream->begin_head(b, key_head);
+    visit(*stream, b, lines);
+  }
+}
 
 }  // namespace headscope::cpu
