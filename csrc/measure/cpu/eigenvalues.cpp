@@ -53,19 +53,18 @@ at::Tensor small_eigenvalues(const at::Tensor& matrices, int64_t max_sweeps) {
   if (threads == 1) {
     solve(0, count);
   } else {
-    // Whoever is free takes the next part, of whole groups of lanes, smaller ones towards the end:
-    // a thread that wakes late or runs slowly keeps the others waiting for less. A matrix's bits do
-    // not depend on which it shares a part with.
+    // Whoever is free takes the next part, of whole groups of lanes: as few as are equally many for
+    // all threads, larger ones first. A matrix's bits do not depend on which it shares a part with.
     const int64_t lanes = simd_eigenvalue_lanes(), groups = (count + lanes - 1) / lanes;
+    const int64_t rounds = (count + grain * threads - 1) / (grain * threads),
+                  parts = std::min(rounds * threads, groups);
+    const auto begin_of = [&](int64_t part) {
+      return std::min(count, (part * (groups / parts) + std::min(part, groups % parts)) * lanes);
+    };
     std::atomic<int64_t> taken{0};
     at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
-      for (int64_t first = taken.load(std::memory_order_relaxed); first < groups;) {
-        const int64_t share = (groups - first + threads - 1) / threads,
-                      last = first + std::min(share, grain / lanes);
-        if (!taken.compare_exchange_weak(first, last, std::memory_order_relaxed)) continue;
-        solve(first * lanes, std::min(last * lanes, count));
-        first = taken.load(std::memory_order_relaxed);
-      }
+      for (int64_t part; (part = taken.fetch_add(1, std::memory_order_relaxed)) < parts;)
+        solve(begin_of(part), begin_of(part + 1));
     });
   }
   for (int64_t m = 0; m < count; ++m) {
