@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the table of docs/performance.md from what ./run.sh bench --json FILE measured.
+"""Writes a table of docs/performance.md, that of the machine's instruction set, from what ./run.sh bench --json FILE measured.
 
     tests/bench/performance.py FILE [--check]     --check: exit 1 when the page would change
 """
@@ -9,7 +9,7 @@ import pathlib
 import sys
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "performance.md"
-BEGIN, END = "<!-- table:begin -->\n", "<!-- table:end -->"
+BEGIN, END = "<!-- table {}:begin -->\n", "<!-- table {}:end -->"
 
 
 def figure(value, unit):
@@ -44,10 +44,14 @@ def main():
     parser.add_argument("file", help="JSON that ./run.sh bench --json FILE wrote")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the page would change")
     arguments = parser.parse_args()
+    result = json.loads(pathlib.Path(arguments.file).read_text())
+    begin, end = (mark.format(result["machine"]["cpu_capability"]) for mark in (BEGIN, END))
     page = PAGE.read_text()
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    made = before + BEGIN + table(json.loads(pathlib.Path(arguments.file).read_text())) + END + after
+    if page.count(begin) != 1 or page.count(end) != 1:
+        sys.exit(f"{PAGE.name} has no place for this machine's table: add the lines {begin.strip()} and {end}")
+    before, rest = page.split(begin)
+    _, after = rest.split(end)
+    made = before + begin + table(result) + end + after
     if arguments.check:
         return made != page
     PAGE.write_text(made)

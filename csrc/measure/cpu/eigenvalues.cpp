@@ -53,13 +53,16 @@ at::Tensor small_eigenvalues(const at::Tensor& matrices, int64_t max_sweeps) {
   if (threads == 1) {
     solve(0, count);
   } else {
-    // Whoever is free takes the next part, of whole groups of lanes: as few as are equally many for
-    // all threads, larger ones first. A matrix's bits do not depend on which it shares a part with.
-    const int64_t lanes = simd_eigenvalue_lanes(), groups = (count + lanes - 1) / lanes;
-    const int64_t rounds = (count + grain * threads - 1) / (grain * threads),
-                  parts = std::min(rounds * threads, groups);
+    // Whoever is free takes the next part: as few as are equally many for all threads, larger ones
+    // first. Their ends split no group, but where groups do not divide among the threads. A
+    // matrix's bits do not depend on which it shares a part with.
+    const int64_t lanes = simd_eigenvalue_lanes(),
+                  unit =
+                      (count + lanes - 1) / lanes % threads == 0 ? lanes : simd_eigenvalue_column(),
+                  units = (count + unit - 1) / unit;
+    const int64_t parts = threads * ((count + grain * threads - 1) / (grain * threads));
     const auto begin_of = [&](int64_t part) {
-      return std::min(count, (part * (groups / parts) + std::min(part, groups % parts)) * lanes);
+      return std::min(count, (part * (units / parts) + std::min(part, units % parts)) * unit);
     };
     std::atomic<int64_t> taken{0};
     at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {

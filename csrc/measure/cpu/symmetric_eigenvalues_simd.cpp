@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
-#include <type_traits>
+#include <utility>
 
 // Vectors are kept in arrays below, which scalable ones cannot be; SSSE3 and AVX3_DL bring nothing
 // over their neighbours.
@@ -160,58 +160,60 @@ void write_values(const Group<T>& group, size_t m, const Column<double>& sorted,
   *state = solved ? SolveState::kSolved : SolveState::kNotConverged;
 }
 
-/// Up to G groups of T, the last of which may be short: reduced one after another, iterated
-/// together.
-template <typename T, size_t G>
-void solve_groups(Scratch<T>& scratch, const T* matrices, size_t count, size_t n,
-                  int64_t max_sweeps, double* values, SolveState* states) {
-  constexpr size_t kWide = kLanes<double>, kColumns = kLanes<T> / kWide;
+/// The first of `count` matrices, as many as fill C columns of double or less: reduced group after
+/// group of T, iterated together.
+template <typename T, size_t C>
+void solve_columns(Scratch<T>& scratch, const T* matrices, size_t count, size_t n,
+                   int64_t max_sweeps, double* values, SolveState* states) {
+  constexpr size_t kWide = kLanes<double>, kColumns = kLanes<T> / kWide,
+                   G = (C + kColumns - 1) / kColumns;
+  count = std::min(count, C * kWide);
   const Tag<double> d;
   Group<T> groups[G];
   alignas(64) double flags[G * kLanes<T>] = {};  // 1: a lane at work, below: a solved one
-  for (size_t g = 0; g * kLanes<T> < std::min(count, G * kLanes<T>); ++g) {
+  for (size_t g = 0; g * kLanes<T> < count; ++g) {
     groups[g] = make_group(matrices + g * kLanes<T> * n * n, count - g * kLanes<T>, n);
     interleave(groups[g], n, scratch.packed());
     tridiagonalise(scratch, n, scratch.diagonal + g * kColumns, scratch.squares + g * kColumns);
     for (size_t m = 0; m < kLanes<T>; ++m) flags[g * kLanes<T> + m] = groups[g].finite[m] ? 1 : 0;
   }
-  QlIteration<G * kColumns> ql(scratch.diagonal, scratch.squares, n,
-                               std::numeric_limits<T>::epsilon() / 2);
-  for (size_t column = 0; column < G * kColumns; ++column)
+  QlIteration<C> ql(scratch.diagonal, scratch.squares, n, std::numeric_limits<T>::epsilon() / 2);
+  for (size_t column = 0; column < C; ++column)
     ql.skip(column, hn::Eq(hn::Load(d, flags + column * kWide), hn::Zero(d)));
-  hn::Mask<Tag<double>> solved[G * kColumns];
+  hn::Mask<Tag<double>> solved[C];
   ql.run(max_sweeps, solved);
-  for (size_t column = 0; column < G * kColumns; ++column) {
+  for (size_t column = 0; column < C; ++column) {
     sort_lanes(scratch.diagonal[column], n);
     hn::Store(hn::IfThenElseZero(solved[column], hn::Set(d, 1.0)), d, flags + column * kWide);
   }
-  for (size_t m = 0; m < std::min(count, G * kLanes<T>); ++m) {
+  for (size_t m = 0; m < count; ++m) {
     write_values(groups[m / kLanes<T>], m % kLanes<T>, scratch.diagonal[m / kWide], m % kWide,
                  flags[m] != 0, n, values + m * n, states + m);
+  }
+}
+
+template <typename T, size_t... kLess>
+void solve_with(std::index_sequence<kLess...>, const T* matrices, int64_t count, int64_t order,
+                int64_t max_sweeps, double* values, SolveState* states) {
+  constexpr size_t kWide = kLanes<double>;
+  const auto n = static_cast<size_t>(order), all = static_cast<size_t>(count);
+  Scratch<T> scratch(n);
+  for (size_t done = 0; done < all;) {
+    const size_t left = all - done, columns = std::min(kGroups, (left + kWide - 1) / kWide);
+    (void)((columns == kLess + 1 &&
+            (solve_columns<T, kLess + 1>(scratch, matrices + done * n * n, left, n, max_sweeps,
+                                         values + done * n, states + done),
+             true)) ||
+           ...);
+    done += std::min(left, columns * kWide);
   }
 }
 
 template <typename T>
 void solve(const T* matrices, int64_t count, int64_t order, int64_t max_sweeps, double* values,
            SolveState* states) {
-  constexpr size_t kFull = kGroups * kLanes<double>;  // matrices at once
-  const auto n = static_cast<size_t>(order);
-  Scratch<T> scratch(n);
-  for (size_t left = static_cast<size_t>(count); left > 0;) {
-    const size_t done = static_cast<size_t>(count) - left;
-    const auto run = [&](auto groups) {
-      solve_groups<T, groups()>(scratch, matrices + done * n * n, left, n, max_sweeps,
-                                values + done * n, states + done);
-      left -= std::min(left, groups() * kLanes<T>);
-    };
-    if (left > 2 * kLanes<T>) {
-      run(std::integral_constant<size_t, kFull / kLanes<T>>());
-    } else if (left > kLanes<T>) {
-      run(std::integral_constant<size_t, 2>());
-    } else {
-      run(std::integral_constant<size_t, 1>());
-    }
-  }
+  solve_with(std::make_index_sequence<kGroups>(), matrices, count, order, max_sweeps, values,
+             states);
 }
 
 }  // namespace
@@ -230,6 +232,8 @@ int64_t grain() { return kGroups * kLanes<double>; }
 
 int64_t lanes() { return kLanes<float>; }
 
+int64_t column() { return kLanes<double>; }
+
 }  // namespace headscope::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -240,12 +244,15 @@ HWY_EXPORT(solve_f32);
 HWY_EXPORT(solve_f64);
 HWY_EXPORT(grain);
 HWY_EXPORT(lanes);
+HWY_EXPORT(column);
 
 int64_t simd_eigenvalue_targets() { return HWY_TARGETS; }
 
 int64_t simd_eigenvalue_grain() { return HWY_DYNAMIC_DISPATCH(grain)(); }
 
 int64_t simd_eigenvalue_lanes() { return HWY_DYNAMIC_DISPATCH(lanes)(); }
+
+int64_t simd_eigenvalue_column() { return HWY_DYNAMIC_DISPATCH(column)(); }
 
 void simd_eigenvalues(const float* matrices, int64_t count, int64_t n, int64_t max_sweeps,
                       double* values, SolveState* states) {

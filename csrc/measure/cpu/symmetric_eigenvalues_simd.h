@@ -26,6 +26,8 @@ int64_t simd_eigenvalue_targets();
 int64_t simd_eigenvalue_grain();
 /// Matrices that are reduced together, one a lane of f32: a call of a multiple of it wastes none.
 int64_t simd_eigenvalue_lanes();
+/// Matrices that are iterated together, one a lane of f64: half of them.
+int64_t simd_eigenvalue_column();
 
 /// Eigenvalues of `count` symmetric matrices, ascending.
 ///
