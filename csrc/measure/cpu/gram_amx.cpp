@@ -80,7 +80,7 @@ const char* amx_missing() {
   static const char* const missing = find_missing();
   if (missing != nullptr) return missing;
   if (!tiles_are_granted()) return "this process has not asked Linux for the tile registers";
-  return hwy::SupportedTargets() & HWY_AVX3 ? nullptr : "AVX-512 is missing or was excluded";
+  return uses_avx512() ? nullptr : "AVX-512 is missing or was excluded";
 #else
   return "this build has no code for AMX";
 #endif

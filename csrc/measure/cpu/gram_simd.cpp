@@ -1,9 +1,7 @@
 #include "csrc/measure/cpu/gram_simd.h"
 
-#include <hwy/cache_control.h>
-
 #include <algorithm>
-#include <utility>
+#include <atomic>
 
 // clang-format off: foreach_target.h compiles this file once for each target and comes first.
 #undef HWY_TARGET_INCLUDE
@@ -12,260 +10,25 @@
 #include <hwy/highway.h>
 
 #include "csrc/measure/cpu/gram_amx.h"
-#include "csrc/measure/cpu/simd_load-inl.h"
+#include "csrc/measure/cpu/gram_vectors-inl.h"
 // clang-format on
-
-#ifndef HEADSCOPE_MEASURE_CPU_GRAM_SIMD_ONCE
-#define HEADSCOPE_MEASURE_CPU_GRAM_SIMD_ONCE
-namespace headscope::cpu {
-namespace {
-
-// Tokens per block. Each block is summed on its own and then added to G: the rounding error grows
-// with the number of blocks, not of tokens.
-constexpr int64_t kBlockTokens = 64;
-constexpr int64_t kWorkspaceBytes = 64 << 10;
-// The widest panel of any target in elements: columns are padded to a multiple of it.
-constexpr int64_t kWidestPanel = 32;
-// Rows of the block are kept off multiples of 4 KB, where they would fight for the same cache sets.
-constexpr int64_t kRowPadding = 16;
-
-int64_t padded_width(int64_t width) {
-  return (width + kWidestPanel - 1) / kWidestPanel * kWidestPanel + kRowPadding;
-}
-
-/// Tokens packed at a time: fewer for heads so wide that 64 do not fit the workspace.
-int64_t block_tokens(int64_t width, int64_t sum_bytes) {
-  return std::clamp<int64_t>(kWorkspaceBytes / (padded_width(width) * sum_bytes), 1, kBlockTokens);
-}
-
-}  // namespace
-}  // namespace headscope::cpu
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace headscope::cpu::HWY_NAMESPACE {
 
-// Tiles of kTileRows x 2 vectors fill the registers: 12 accumulators of 16, or 24 of 32.
-#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM
-constexpr int64_t kTileRows = 12;
-#else
-constexpr int64_t kTileRows = 6;
-#endif
-
-/// kVectors vectors of columns of every row, about the shift, into the block; their sums over the
-/// rows are added to `sum`, if that is asked for.
-template <int64_t kVectors, typename Sum, typename In>
-HWY_INLINE void pack_columns(const In* const* rows, int64_t count, int64_t column, const Sum* shift,
-                             int64_t stride, Sum* HWY_RESTRICT block, Sum* sum) {
-  const hn::ScalableTag<Sum> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  hn::VFromD<decltype(d)> about[kVectors], total[kVectors];
-  for (int64_t v = 0; v < kVectors; ++v) {
-    about[v] = hn::LoadU(d, shift + column + v * lanes);
-    total[v] = hn::Zero(d);
-  }
-  Sum* target = block + column;
-  for (int64_t r = 0; r < count; ++r, target += stride) {
-    for (int64_t v = 0; v < kVectors; ++v) {
-      const auto x = hn::Sub(load_widened(d, rows[r] + column + v * lanes), about[v]);
-      hn::Store(x, d, target + v * lanes);
-      total[v] = hn::Add(total[v], x);
-    }
-  }
-  if (sum == nullptr) return;
-  for (int64_t v = 0; v < kVectors; ++v) {
-    Sum* out = sum + column + v * lanes;
-    hn::StoreU(hn::Add(hn::LoadU(d, out), total[v]), d, out);
-  }
-}
-
-/// Packs kept tokens from *next on, about the shift, into rows of `stride` sums, zero up to a whole
-/// panel, and adds them to `sum` unless that is null; returns how many.
-template <typename Sum, typename In>
-HWY_INLINE int64_t pack_block(const HeadTokens& z, const In* data, const Sum* shift,
-                              int64_t capacity, int64_t stride, int64_t* next, Sum* block,
-                              Sum* sum) {
-  const In* rows[kBlockTokens];
-  int64_t packed = 0, t = *next;
-  for (; t < z.tokens && packed < capacity; ++t) {
-    if (z.keep == nullptr || z.keep[t * z.keep_stride]) rows[packed++] = data + t * z.token_stride;
-  }
-  *next = t;
-  int64_t i = 0;
-  if constexpr (kLoadsWide<In, Sum>) {
-    const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<Sum>()));
-    if (z.width_stride == 1) {
-      for (; i + 4 * lanes <= z.width; i += 4 * lanes)
-        pack_columns<4>(rows, packed, i, shift, stride, block, sum);
-      for (; i + lanes <= z.width; i += lanes)
-        pack_columns<1>(rows, packed, i, shift, stride, block, sum);
-    }
-  }
-  for (; i < z.width; ++i) {
-    Sum total = 0;
-    for (int64_t r = 0; r < packed; ++r) {
-      const Sum x = widen_one<Sum>(rows[r][i * z.width_stride]) - shift[i];
-      block[r * stride + i] = x;
-      total += x;
-    }
-    if (sum != nullptr) sum[i] += total;
-  }
-  if (z.width == stride - kRowPadding) return packed;
-  for (int64_t r = 0; r < packed; ++r)
-    std::fill(block + r * stride + z.width, block + (r + 1) * stride - kRowPadding, Sum{0});
-  return packed;
-}
-
-/// G[row .. row + kRows, column .. column + kVectors lanes) += block^T block, of `rows` tokens.
-template <int64_t kRows, int64_t kVectors, typename Sum>
-HWY_INLINE void add_tile(const Sum* HWY_RESTRICT block, int64_t rows, int64_t stride, int64_t row,
-                         int64_t column, int64_t width, Sum* HWY_RESTRICT gram) {
-  const hn::ScalableTag<Sum> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  hn::VFromD<decltype(d)> sums[kRows][kVectors];
-  for (int64_t r = 0; r < kRows; ++r) {
-    for (int64_t v = 0; v < kVectors; ++v) sums[r][v] = hn::Zero(d);
-  }
-  const Sum* left = block + row;
-  const Sum* right = block + column;
-  for (int64_t n = 0; n < rows; ++n, left += stride, right += stride) {
-    hn::VFromD<decltype(d)> x[kVectors];
-    for (int64_t v = 0; v < kVectors; ++v) x[v] = hn::Load(d, right + v * lanes);
-    for (int64_t r = 0; r < kRows; ++r) {
-      const auto y = hn::Set(d, left[r]);
-      for (int64_t v = 0; v < kVectors; ++v) sums[r][v] = hn::MulAdd(y, x[v], sums[r][v]);
-    }
-  }
-  Sum* out = gram + row * width + column;
-  if (column + kVectors * lanes <= width) {
-    for (int64_t r = 0; r < kRows; ++r, out += width) {
-      for (int64_t v = 0; v < kVectors; ++v)
-        hn::StoreU(hn::Add(hn::LoadU(d, out + v * lanes), sums[r][v]), d, out + v * lanes);
-    }
-    return;
-  }
-  for (int64_t r = 0; r < kRows; ++r, out += width) {
-    HWY_ALIGN Sum tail[kVectors * hn::MaxLanes(d)];
-    for (int64_t v = 0; v < kVectors; ++v) hn::Store(sums[r][v], d, tail + v * lanes);
-    for (int64_t i = 0; i < width - column; ++i) out[i] += tail[i];
-  }
-}
-
-/// The tokens of the next block where they lie, fetched while this one is multiplied: a view's
-/// tokens are kilobytes apart, which no hardware prefetcher follows.
-struct NextTokens {
-  const char* data = nullptr;
-  int64_t tokens = 0, token_bytes = 0, row_bytes = 0;
-
-  /// Asks for the lines of part `part` of `parts`: all at once would wait for each other. Inlined
-  /// always: GCC drops calls of a function that does nothing but prefetch.
-  HWY_INLINE void prefetch(int64_t part, int64_t parts) const {
-    for (int64_t t = tokens * part / parts; t < tokens * (part + 1) / parts; ++t) {
-      const char* row = data + t * token_bytes;
-      for (int64_t line = 0; line < row_bytes; line += 64) hwy::Prefetch(row + line);
-    }
-  }
-};
-
-template <typename In>
-NextTokens next_tokens(const HeadTokens& z, const In* data, int64_t next, int64_t capacity) {
-  if (z.width_stride != 1) return {};
-  constexpr int64_t kSize = sizeof(In);
-  return {reinterpret_cast<const char*>(data + next * z.token_stride),
-          std::min(capacity, z.tokens - next), z.token_stride * kSize, z.width * kSize};
-}
-
-/// add_tile of a height known at run time.
-template <int64_t kVectors, typename Sum, size_t... kHeights>
-HWY_INLINE void add_tile_of_height(std::index_sequence<kHeights...>, int64_t height,
-                                   const Sum* block, int64_t rows, int64_t stride, int64_t row,
-                                   int64_t column, int64_t width, Sum* gram) {
-  (void)((height == kHeights + 1 &&
-          (add_tile<kHeights + 1, kVectors>(block, rows, stride, row, column, width, gram),
-           true)) ||
-         ...);
-}
-
-/// Calls visit(row, height) for tiles of the rows [first, last), as equal as they come: a last tile
-/// of one row would wait on its own additions.
-template <typename Visit>
-HWY_INLINE void for_each_height(int64_t first, int64_t last, int64_t tallest, Visit&& visit) {
-  const int64_t rows = last - first, tiles = (rows + tallest - 1) / tallest;
-  for (int64_t tile = 0; tile < tiles; ++tile) {
-    const int64_t row = rows * tile / tiles;
-    visit(first + row, rows * (tile + 1) / tiles - row);
-  }
-}
-
-/// Calls visit(row, height, column, vectors) for every tile that touches the upper triangle: in
-/// each panel of two vectors of columns the rows down to its middle, then those of the second.
-template <typename Visit>
-HWY_INLINE void for_each_tile(int64_t width, int64_t lanes, Visit&& visit) {
-  for (int64_t column = 0; column < width; column += 2 * lanes) {
-    const int64_t middle = std::min(width, column + lanes),
-                  end = std::min(width, column + 2 * lanes);
-    for_each_height(0, middle, kTileRows, [&](int64_t row, int64_t height) HWY_ATTR {
-      visit(row, height, column, end > middle ? int64_t{2} : int64_t{1});
-    });
-    for_each_height(middle, end, 2 * kTileRows, [&](int64_t row, int64_t height) HWY_ATTR {
-      visit(row, height, middle, int64_t{1});
-    });
-  }
-}
-
-/// Adds a packed block's products to the tiles [first, last) of G. Not inlined: one copy serves
-/// every element type.
-template <typename Sum>
-HWY_NOINLINE void add_block(const Sum* block, int64_t rows, int64_t stride, int64_t width,
-                            int64_t first, int64_t last, const NextTokens& next, Sum* gram) {
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<Sum>()));
-  constexpr std::make_index_sequence<kTileRows> kHeights;
-  constexpr std::make_index_sequence<2 * kTileRows> kHeightsOfOne;
-  int64_t tile = 0;
-  for_each_tile(
-      width, lanes, [&](int64_t row, int64_t height, int64_t column, int64_t vectors) HWY_ATTR {
-        const bool mine = tile >= first && tile < last;
-        ++tile;
-        if (!mine) return;
-        next.prefetch(tile - 1 - first, last - first);
-        if (vectors == 2) {
-          add_tile_of_height<2>(kHeights, height, block, rows, stride, row, column, width, gram);
-        } else {
-          add_tile_of_height<1>(kHeightsOfOne, height, block, rows, stride, row, column, width,
-                                gram);
-        }
-      });
-}
-
-template <typename Sum>
-HWY_INLINE void add_tokens(const HeadTokens& z, const Sum* shift, GramShare share, Sum* block,
-                           Sum* gram, Sum* sum) {
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<Sum>()));
-  const int64_t stride = padded_width(z.width),
-                capacity = block_tokens(z.width, static_cast<int64_t>(sizeof(Sum)));
-  int64_t tiles = 0;
-  for_each_tile(z.width, lanes, [&](auto...) { ++tiles; });
-  for (int64_t next = 0; next < z.tokens;) {
-    int64_t rows = 0;
-    NextTokens ahead;
-    visit_elements(z.data, z.element, 0, [&](const auto* data) HWY_ATTR {
-      rows = pack_block(z, data, shift, capacity, stride, &next, block,
-                        share.index == 0 ? sum : nullptr);
-      ahead = next_tokens(z, data, next, capacity);
-    });
-    add_block(block, rows, stride, z.width, tiles * share.index / share.of,
-              tiles * (share.index + 1) / share.of, ahead, gram);
-  }
-}
+bool is_avx512() { return HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3; }
 
 void add_gram_f32(const HeadTokens& z, const float* shift, GramShare share, float* block,
                   float* gram, float* sum) {
-  add_tokens(z, shift, share, block, gram, sum);
+#if HWY_TARGET == HWY_AVX3
+  if (takes_token_pairs(z, shift)) return add_tokens<TokenPairs>(z, shift, share, block, gram, sum);
+#endif
+  add_tokens<Tokens>(z, shift, share, block, gram, sum);
 }
 
 void add_gram_f64(const HeadTokens& z, const double* shift, GramShare share, double* block,
                   double* gram, double* sum) {
-  add_tokens(z, shift, share, block, gram, sum);
+  add_tokens<Tokens>(z, shift, share, block, gram, sum);
 }
 
 }  // namespace headscope::cpu::HWY_NAMESPACE
@@ -276,6 +39,29 @@ namespace headscope::cpu {
 
 HWY_EXPORT(add_gram_f32);
 HWY_EXPORT(add_gram_f64);
+HWY_EXPORT(is_avx512);
+
+namespace {
+std::atomic<bool> pairs_are_allowed = true;
+}
+
+bool uses_avx512() { return HWY_DYNAMIC_DISPATCH(is_avx512)(); }
+
+const char* token_pairs_missing() {
+#if HWY_TARGETS & HWY_AVX3
+  if (!__builtin_cpu_supports("avx512bf16")) return "the CPU has no AVX-512-BF16";
+  return uses_avx512() ? nullptr : "AVX-512 is missing or was excluded";
+#else
+  return "this build has no code for AVX-512-BF16";
+#endif
+}
+
+void allow_token_pairs_for_test(bool allowed) { pairs_are_allowed = allowed; }
+
+bool takes_token_pairs(const HeadTokens& z, const float* shift) {
+  return z.element == Element::kBF16 && pairs_are_allowed && token_pairs_missing() == nullptr &&
+         std::all_of(shift, shift + z.width, [](float c) { return c == 0; });
+}
 
 int64_t gram_workspace_bytes(int64_t width, int64_t sum_bytes) {
   const int64_t bytes = block_tokens(width, sum_bytes) * padded_width(width) * sum_bytes;

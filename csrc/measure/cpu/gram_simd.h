@@ -34,10 +34,22 @@ int64_t gram_workspace_bytes(int64_t width, int64_t sum_bytes);
 ///
 /// shift [D], gram [D, D] row-major (below the diagonal it is left undefined), sum [D]; workspace:
 /// gram_workspace_bytes, aligned to 64 bytes. Error of an entry: (64 + T / 64 + 3) eps sum |x_i
-/// x_j|; gram_amx.h has that of 16-bit elements where the CPU has AMX.
+/// x_j|; gram_amx.h has that of 16-bit elements where the CPU has AMX. bf16 about zero are
+/// multiplied two tokens at a time where the CPU can: elements and sums below 2^-126 then count as
+/// zero.
 void add_gram(const HeadTokens& z, const float* shift, GramShare share, float* workspace,
               float* gram, float* sum);
 void add_gram(const HeadTokens& z, const double* shift, GramShare share, double* workspace,
               double* gram, double* sum);
+
+/// Whether the vectors are those of AVX-512. (hwy::SupportedTargets asks the CPU anew at every
+/// call, some 20 us in a virtual machine.)
+bool uses_avx512();
+/// Whether add_gram multiplies pairs of tokens.
+bool takes_token_pairs(const HeadTokens& z, const float* shift);
+/// What that lacks in this process, nullptr where it can be.
+const char* token_pairs_missing();
+/// Like hwy::SetSupportedTargetsForTest: false keeps add_gram on single tokens.
+void allow_token_pairs_for_test(bool allowed);
 
 }  // namespace headscope::cpu

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "csrc/measure/cpu/gram_simd.h"
+
+namespace headscope::testing {
+
+/// add_gram on pairs of tokens, multiplied by way of f32 on the vectors of the chosen SIMD target,
+/// in the order of the instruction's sums.
+void add_gram_pairs(const cpu::HeadTokens& z, const float* shift, cpu::GramShare share,
+                    float* workspace, float* gram, float* sum);
+
+}  // namespace headscope::testing
