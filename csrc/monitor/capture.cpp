@@ -22,14 +22,23 @@ at::Tensor choose_shift(const at::Tensor& z, const std::optional<at::Tensor>& ke
   const int64_t rows =
       std::clamp<int64_t>(kShiftTokens / std::max<int64_t>(tokens, 1), 1, z.size(0));
   at::Tensor sample = z.narrow(0, 0, rows).narrow(2, 0, tokens).to(type);
+  at::Tensor count = at::full({}, static_cast<double>(rows * tokens), sample.options());
   if (keep) {
     // Padding may hold anything, NaN included: left out rather than multiplied by zero.
     const at::Tensor kept =
         keep->narrow(0, 0, rows).narrow(1, 0, tokens).view({rows, 1, tokens, 1});
     sample = at::where(kept, sample, at::zeros({}, sample.options()));
-    return (sample.sum({0, 2}) / kept.sum().clamp_min(1)).to(z.scalar_type()).to(type);
+    count = kept.sum().clamp_min(1);
   }
-  return sample.mean(at::IntArrayRef({0, 2})).to(z.scalar_type()).to(type);
+  const at::Tensor mean = sample.sum({0, 2}) / count;
+  at::Tensor shift = mean.to(z.scalar_type()).to(type);
+  if (z.scalar_type() == at::kBFloat16 && z.is_cpu()) {
+    // About zero the CPU multiplies bf16 as they are (add_gram). That costs little where no mean
+    // exceeds its standard deviation: moments about zero are at most twice as large.
+    const at::Tensor square = sample.square().sum({0, 2}) / count;
+    shift.masked_fill_((2 * mean.square() <= square).all(1, /*keepdim=*/true), 0);
+  }
+  return shift;
 }
 
 }  // namespace

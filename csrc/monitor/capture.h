@@ -62,7 +62,7 @@ struct Capture {
 };
 
 /// Adds z [B, H, T, D] to a spectrum; the first call chooses the shift: the mean of its first
-/// tokens.
+/// tokens, zero for heads in bf16 on the CPU whose means do not exceed the standard deviations.
 void capture_spectrum(SpectrumCapture& spectrum, const at::Tensor& z,
                       const std::optional<at::Tensor>& keep);
 
