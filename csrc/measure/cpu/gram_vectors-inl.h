@@ -27,13 +27,13 @@ namespace {
 // with the number of blocks, not of tokens.
 constexpr int64_t kBlockTokens = 64;
 constexpr int64_t kWorkspaceBytes = 64 << 10;
-// The widest panel of any target in elements: columns are padded to a multiple of it.
-constexpr int64_t kWidestPanel = 32;
+// The widest vector of any target in elements: columns are padded to a multiple of it.
+constexpr int64_t kWidestVector = 16;
 // Rows of the block are kept off multiples of 4 KB, where they would fight for the same cache sets.
 constexpr int64_t kRowPadding = 16;
 
 int64_t padded_width(int64_t width) {
-  return (width + kWidestPanel - 1) / kWidestPanel * kWidestPanel + kRowPadding;
+  return (width + kWidestVector - 1) / kWidestVector * kWidestVector + kRowPadding;
 }
 
 /// Tokens packed at a time: fewer for heads so wide that 64 do not fit the workspace.
@@ -48,11 +48,12 @@ int64_t block_tokens(int64_t width, int64_t sum_bytes) {
 HWY_BEFORE_NAMESPACE();
 namespace headscope::cpu::HWY_NAMESPACE {
 
-// Tiles of kTileRows x 2 vectors fill the registers: 12 accumulators of 16, or 24 of 32.
+// Tiles of at most kTileVectors columns of vectors, kTileSums in all: 12 accumulators in 16
+// registers, or 24 in 32. The wider a tile, the fewer loads for its products.
 #if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM
-constexpr int64_t kTileRows = 12;
+constexpr int64_t kTileVectors = 4, kTileSums = 24;
 #else
-constexpr int64_t kTileRows = 6;
+constexpr int64_t kTileVectors = 2, kTileSums = 12;
 #endif
 
 /// A packed row is a token, a word an element of it.
@@ -128,7 +129,7 @@ HWY_INLINE KeptTokens<In> keep_tokens(const HeadTokens& z, const In* data, int64
   return rows;
 }
 
-/// Zeros from `width` up to a whole panel.
+/// Zeros from `width` up to a whole vector.
 template <typename Sum>
 HWY_INLINE void pad_rows(int64_t rows, int64_t stride, int64_t width, Sum* block) {
   if (width == stride - kRowPadding) return;
@@ -267,15 +268,26 @@ NextTokens next_tokens(const HeadTokens& z, const In* data, int64_t next, int64_
           std::min(capacity, z.tokens - next), z.token_stride * kSize, z.width * kSize};
 }
 
-/// add_tile of a height known at run time.
-template <class Row, int64_t kVectors, typename Sum, size_t... kHeights>
-HWY_INLINE void add_tile_of_height(std::index_sequence<kHeights...>, int64_t height,
-                                   const Sum* block, int64_t rows, int64_t stride, int64_t row,
-                                   int64_t column, int64_t width, Sum* gram) {
-  (void)((height == kHeights + 1 &&
-          (add_tile<Row, kHeights + 1, kVectors>(block, rows, stride, row, column, width, gram),
-           true)) ||
-         ...);
+/// Calls visit(height, vectors) with both as types: std::integral_constant of what is known at run
+/// time.
+template <typename Visit>
+HWY_INLINE void visit_shape(int64_t height, int64_t vectors, Visit&& visit) {
+  const auto visit_height = [&]<int64_t kVectors, int64_t... kLess>(
+      std::integral_constant<int64_t, kVectors> constant, std::integer_sequence<int64_t, kLess...>)
+      HWY_ATTR {
+    (void)((height == kLess + 1 &&
+            (visit(std::integral_constant<int64_t, kLess + 1>(), constant), true)) ||
+           ...);
+  };
+  const auto visit_vectors = [&]<int64_t... kLess>(std::integer_sequence<int64_t, kLess...>)
+      HWY_ATTR {
+    (void)((vectors == kLess + 1 &&
+            (visit_height(std::integral_constant<int64_t, kLess + 1>(),
+                          std::make_integer_sequence<int64_t, kTileSums / (kLess + 1)>()),
+             true)) ||
+           ...);
+  };
+  visit_vectors(std::make_integer_sequence<int64_t, kTileVectors>());
 }
 
 /// Calls visit(row, height) for tiles of the rows [first, last), as equal as they come: a last tile
@@ -290,18 +302,20 @@ HWY_INLINE void for_each_height(int64_t first, int64_t last, int64_t tallest, Vi
 }
 
 /// Calls visit(row, height, column, vectors) for every tile that touches the upper triangle: in
-/// each panel of two vectors of columns the rows down to its middle, then those of the second.
+/// each panel of kTileVectors vectors of columns the rows down to the end of the first vector's
+/// diagonal, then those of the second's without the first vector, and so on.
 template <typename Visit>
 HWY_INLINE void for_each_tile(int64_t width, int64_t lanes, Visit&& visit) {
-  for (int64_t column = 0; column < width; column += 2 * lanes) {
-    const int64_t middle = std::min(width, column + lanes),
-                  end = std::min(width, column + 2 * lanes);
-    for_each_height(0, middle, kTileRows, [&](int64_t row, int64_t height) HWY_ATTR {
-      visit(row, height, column, end > middle ? int64_t{2} : int64_t{1});
-    });
-    for_each_height(middle, end, 2 * kTileRows, [&](int64_t row, int64_t height) HWY_ATTR {
-      visit(row, height, middle, int64_t{1});
-    });
+  for (int64_t panel = 0; panel < width; panel += kTileVectors * lanes) {
+    const int64_t end = std::min(width, panel + kTileVectors * lanes);
+    for (int64_t column = panel, first = 0; column < end; column += lanes) {
+      const int64_t last = std::min(end, column + lanes),
+                    vectors = (end - column + lanes - 1) / lanes;
+      for_each_height(first, last, kTileSums / vectors, [&](int64_t row, int64_t height) HWY_ATTR {
+        visit(row, height, column, vectors);
+      });
+      first = last;
+    }
   }
 }
 
@@ -311,23 +325,17 @@ template <class Row, typename Sum>
 HWY_NOINLINE void add_block(const Sum* block, int64_t rows, int64_t stride, int64_t width,
                             int64_t first, int64_t last, const NextTokens& next, Sum* gram) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<Sum>()));
-  constexpr std::make_index_sequence<kTileRows> kHeights;
-  constexpr std::make_index_sequence<2 * kTileRows> kHeightsOfOne;
   int64_t tile = 0;
-  for_each_tile(width, lanes,
-                [&](int64_t row, int64_t height, int64_t column, int64_t vectors) HWY_ATTR {
-                  const bool mine = tile >= first && tile < last;
-                  ++tile;
-                  if (!mine) return;
-                  next.prefetch(tile - 1 - first, last - first);
-                  if (vectors == 2) {
-                    add_tile_of_height<Row, 2>(kHeights, height, block, rows, stride, row, column,
-                                               width, gram);
-                  } else {
-                    add_tile_of_height<Row, 1>(kHeightsOfOne, height, block, rows, stride, row,
-                                               column, width, gram);
-                  }
-                });
+  for_each_tile(
+      width, lanes, [&](int64_t row, int64_t height, int64_t column, int64_t vectors) HWY_ATTR {
+        const bool mine = tile >= first && tile < last;
+        ++tile;
+        if (!mine) return;
+        next.prefetch(tile - 1 - first, last - first);
+        visit_shape(height, vectors, [&](auto rows_of, auto vectors_of) HWY_ATTR {
+          add_tile<Row, rows_of, vectors_of>(block, rows, stride, row, column, width, gram);
+        });
+      });
 }
 
 /// add_gram. Row: Tokens, or pairs for bf16 z about zero.

@@ -62,47 +62,56 @@ HWY_INLINE V updated(V a, V v_row, V w_row, V v_column, V w_column) {
   return hn::NegMulAdd(v_row, w_column, hn::NegMulAdd(w_row, v_column, a));
 }
 
-/// The leading `size` rows of A become A - v w' - w v', and product = A next_v: one pass over A.
-/// Two rows at a time share the loads of the vectors.
-template <typename T>
-HWY_INLINE void update_and_multiply(const Scratch<T>& s, ptrdiff_t size) {
+/// Rows updated side by side, which share the loads of the vectors beside them.
+#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM
+constexpr ptrdiff_t kSideBySide = 4;
+#else
+constexpr ptrdiff_t kSideBySide = 2;
+#endif
+
+/// update_and_multiply of the kRows rows from r on.
+template <ptrdiff_t kRows, typename T>
+HWY_INLINE void update_rows(const Scratch<T>& s, ptrdiff_t r) {
   const Tag<T> d;
   constexpr ptrdiff_t kStep = static_cast<ptrdiff_t>(kLanes<T>);
-  const auto v = s.v, w = s.w, x = s.next_v, y = s.product;
-  T* row = s.packed();
-  ptrdiff_t r = 0;
-  if (size % 2 == 1) {
-    const auto a = updated(hn::Load(d, row), v.get(0), w.get(0), v.get(0), w.get(0));
-    hn::Store(a, d, row);
-    y.set(0, hn::Mul(a, x.get(0)));
-    row += kStep;
-    r = 1;
+  const auto columns_v = s.v, columns_w = s.w, columns_x = s.next_v, product = s.product;
+  T* rows[kRows];
+  Vec<T> v[kRows], w[kRows], x[kRows], y[kRows];
+  for (ptrdiff_t j = 0; j < kRows; ++j) {
+    rows[j] = s.packed() + (r + j) * (r + j + 1) / 2 * kStep;
+    v[j] = columns_v.get(r + j);
+    w[j] = columns_w.get(r + j);
+    x[j] = columns_x.get(r + j);
+    y[j] = hn::Zero(d);
   }
-  for (; r < size; r += 2) {
-    T* below = row + (r + 1) * kStep;
-    const auto v0 = v.get(r), w0 = w.get(r), x0 = x.get(r);
-    const auto v1 = v.get(r + 1), w1 = w.get(r + 1), x1 = x.get(r + 1);
-    auto y0 = hn::Zero(d), y1 = hn::Zero(d);
-    for (ptrdiff_t k = 0; k < r; ++k) {
-      const auto vk = v.get(k), wk = w.get(k), xk = x.get(k);
-      const auto a = updated(hn::Load(d, row + k * kStep), v0, w0, vk, wk);
-      const auto b = updated(hn::Load(d, below + k * kStep), v1, w1, vk, wk);
-      hn::Store(a, d, row + k * kStep);
-      hn::Store(b, d, below + k * kStep);
-      y0 = hn::MulAdd(a, xk, y0);
-      y1 = hn::MulAdd(b, xk, y1);
-      y.set(k, hn::MulAdd(b, x1, hn::MulAdd(a, x0, y.get(k))));
+  for (ptrdiff_t k = 0; k < r; ++k) {
+    const auto vk = columns_v.get(k), wk = columns_w.get(k), xk = columns_x.get(k);
+    auto yk = product.get(k);
+    for (ptrdiff_t j = 0; j < kRows; ++j) {
+      const auto a = updated(hn::Load(d, rows[j] + k * kStep), v[j], w[j], vk, wk);
+      hn::Store(a, d, rows[j] + k * kStep);
+      y[j] = hn::MulAdd(a, xk, y[j]);
+      yk = hn::MulAdd(a, x[j], yk);
     }
-    const auto a = updated(hn::Load(d, row + r * kStep), v0, w0, v0, w0);
-    const auto b = updated(hn::Load(d, below + r * kStep), v1, w1, v0, w0);
-    const auto c = updated(hn::Load(d, below + (r + 1) * kStep), v1, w1, v1, w1);
-    hn::Store(a, d, row + r * kStep);
-    hn::Store(b, d, below + r * kStep);
-    hn::Store(c, d, below + (r + 1) * kStep);
-    y.set(r, hn::MulAdd(a, x0, hn::MulAdd(b, x1, y0)));
-    y.set(r + 1, hn::MulAdd(b, x0, hn::MulAdd(c, x1, y1)));
-    row = below + (r + 2) * kStep;
+    product.set(k, yk);
   }
+  for (ptrdiff_t j = 0; j < kRows; ++j) {
+    for (ptrdiff_t i = 0; i <= j; ++i) {
+      const auto a = updated(hn::Load(d, rows[j] + (r + i) * kStep), v[j], w[j], v[i], w[i]);
+      hn::Store(a, d, rows[j] + (r + i) * kStep);
+      y[j] = hn::MulAdd(a, x[i], y[j]);
+      if (i < j) y[i] = hn::MulAdd(a, x[j], y[i]);
+    }
+  }
+  for (ptrdiff_t j = 0; j < kRows; ++j) product.set(r + j, y[j]);
+}
+
+/// The leading `size` rows of A become A - v w' - w v', and product = A next_v: one pass over A.
+template <typename T>
+HWY_INLINE void update_and_multiply(const Scratch<T>& s, ptrdiff_t size) {
+  ptrdiff_t r = 0;
+  for (; r < size % kSideBySide; ++r) update_rows<1>(s, r);
+  for (; r < size; r += kSideBySide) update_rows<kSideBySide>(s, r);
 }
 
 /// Lanes of T spread over as many columns of double as hold them.
