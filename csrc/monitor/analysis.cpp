@@ -103,15 +103,8 @@ void Analysis::take_train(const Capture& capture, const CaptureInfo& info) {
   const QuietScope quiet;
   Snapshot snapshot = begin_snapshot(info, Source::kTrain, capture);
   snapshot.controls = "lag_matched";
-  size_t first = 0;
-  for (const auto& [layer, own] : capture.layers) {
-    if (own.spectrum.empty()) continue;
-    const std::span readings(snapshot.heads.data() + first,
-                             static_cast<size_t>(own.spectrum.gram.size(0)));
-    read_spectrum(own.spectrum, {}, readings);
-    read_train_attention(own, capture.plans, patterns_, readings);
-    first += readings.size();
-  }
+  for (const LayerReadings& own : read_spectra(capture, snapshot.heads))
+    read_train_attention(*own.layer, capture.plans, patterns_, own.heads);
   classify(snapshot);
   health_->measured_steps.fetch_add(1, std::memory_order_relaxed);
   const std::scoped_lock lock(mutex_);
@@ -123,16 +116,10 @@ void Analysis::take_probe(const Capture& capture, const CaptureInfo& info) {
   Snapshot snapshot = begin_snapshot(info, Source::kProbe, capture);
   snapshot.controls = to_string(plan_->controls);
   snapshot.repeat_gap = capture.repeat_gap;
-  size_t first = 0;
   std::vector<double> max_pr;
-  for (const auto& [layer, own] : capture.layers) {
-    if (own.spectrum.empty()) continue;
-    const std::span readings(snapshot.heads.data() + first,
-                             static_cast<size_t>(own.spectrum.gram.size(0)));
-    max_pr.resize(first + readings.size(),
-                  read_spectrum(own.spectrum, own.null_spectrum, readings));
-    read_probe_attention(own, *plan_, readings);
-    first += readings.size();
+  for (const LayerReadings& own : read_spectra(capture, snapshot.heads)) {
+    max_pr.resize(max_pr.size() + own.heads.size(), own.most);
+    read_probe_attention(*own.layer, *plan_, own.heads);
   }
   classify(snapshot);
 

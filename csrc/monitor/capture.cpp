@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "csrc/measure/checks.h"
 #include "csrc/probe/seen_keys.h"
@@ -14,7 +13,6 @@ namespace {
 // Tokens that choose the shift: enough to bring it within a tenth of a standard deviation of the
 // mean. Rounded to z's own type, so that tensor cores take z - shift without loss in two parts.
 constexpr int64_t kShiftTokens = 128;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 at::Tensor choose_shift(const at::Tensor& z, const std::optional<at::Tensor>& keep,
                         at::ScalarType type) {
@@ -55,42 +53,6 @@ void capture_spectrum(SpectrumCapture& spectrum, const at::Tensor& z,
     spectrum.shift = choose_shift(z, keep, type);
   }
   accumulate_gram_(spectrum.gram, spectrum.sum, spectrum.count, z, spectrum.shift, keep);
-}
-
-at::Tensor self_check_error(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const at::Tensor& z, const AttentionCall& call,
-                            const at::Tensor& rows) {
-  const auto first = [](const at::Tensor& tensor) { return tensor.narrow(0, 0, 1); };
-  AttentionCall own = call;
-  if (own.bias && own.bias->dim() == 4 && own.bias->size(0) > 1) own.bias = first(*own.bias);
-  if (own.documents) own.documents = first(*own.documents);
-  const at::Tensor want = recompute_rows(first(q), first(k), first(v), first(rows), own);
-  const at::Tensor index = rows[0].clamp_min(0).to(z.device(), /*non_blocking=*/true);
-  const at::Tensor got = first(z).index_select(2, index).to(want.scalar_type());
-  // Rows without any visible key have nothing to compare; the others must be finite in both.
-  const at::Tensor comparable = want.isfinite().all(-1, /*keepdim=*/true);
-  const at::Tensor zero = at::zeros({}, want.options());
-  const at::Tensor error = at::where(comparable, (got - want).abs(), zero).max();
-  const at::Tensor size = at::where(comparable, want.abs(), zero).max();
-  const at::Tensor relative = at::where(size.gt(0), error / size, error);
-  const at::Tensor unfounded = got.isfinite().all().logical_or(comparable.any().logical_not());
-  const at::Tensor not_a_number = at::where(unfounded, at::full({}, kNaN, want.options()),
-                                            at::full({}, kInfinity, want.options()));
-  return at::where(error.isnan().logical_or(comparable.any().logical_not()), not_a_number, relative)
-      .to(at::kDouble);
-}
-
-double self_check_tolerance(at::ScalarType type) {
-  // A few roundings of the output's own dtype; in f32 and f64 the fused kernels' order of summation
-  // and exp dominate.
-  switch (type) {
-    case at::kBFloat16:
-      return 4 * 0x1p-7;
-    case at::kHalf:
-      return 4 * 0x1p-10;
-    default:
-      return 2e-4;
-  }
 }
 
 void check_attention_call(int64_t layer, const at::Tensor& q, const at::Tensor& k,

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/monitor/self_check.h"
 #include "csrc/probe/probe_plan.h"
 #include "csrc/probe/repeat_plan.h"
 #include "csrc/probe/train_plan.h"
@@ -37,8 +38,8 @@ struct LayerCapture {
   std::vector<size_t> plan_of;           ///< train only: the plan of each, in Capture::plans
   std::vector<at::Tensor> seen;          ///< probe only: keys seen in each chunk (seen_keys)
   at::Tensor sinks;                      ///< probe only: [Hq] f64 sink logits; undefined: none
-  at::Tensor self_check;  ///< self_check_error of the first call; undefined: not compared
-  std::optional<AttentionRows> repeat;  ///< probe only: the repeated block
+  SelfCheck self_check;                  ///< of the first call; empty: not compared
+  std::optional<AttentionRows> repeat;   ///< probe only: the repeated block
   std::map<std::thread::id, size_t>
       calls;                      ///< train only: forwards seen, by the thread they ran on
   bool attention_trusted = true;  ///< false: the self-check failed (judge_self_checks)
@@ -65,15 +66,6 @@ struct Capture {
 /// tokens, zero for heads in bf16 on the CPU whose means do not exceed the standard deviations.
 void capture_spectrum(SpectrumCapture& spectrum, const at::Tensor& z,
                       const std::optional<at::Tensor>& keep);
-
-/// Largest difference between the given z and the one recomputed at `rows` of the first sequence,
-/// relative to the largest recomputed value; NaN when either is not finite (reported elsewhere).
-/// One f64 on z's device, which is not waited for.
-at::Tensor self_check_error(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const at::Tensor& z, const AttentionCall& call, const at::Tensor& rows);
-
-/// The error that rounding explains for a dtype.
-double self_check_tolerance(at::ScalarType type);
 
 /// Refuses by name what this build cannot measure: other devices, nested tensors, ranks, q, k, v, z
 /// and call that do not belong together, cross-attention and decoding.

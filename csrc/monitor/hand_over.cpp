@@ -21,7 +21,8 @@ HandOver::HandOver(Capture& capture, bool spectra_stay) {
     for (AttentionRows& rows : own.attention) to_host(rows);
     if (own.repeat) to_host(*own.repeat);
     to_host(own.sinks);
-    to_host(own.self_check);
+    to_host(own.self_check.given);
+    to_host(own.self_check.recomputed);
   }
   for (const c10::Device device : devices_) {
     copied_.emplace_back(device.type());

@@ -157,7 +157,8 @@ void Monitor::Impl::capture_train(int64_t layer, const at::Tensor& q, const at::
   own.attention.push_back(attention_mass(q, k, own_plan.rows, own_plan.targets, own_plan.offsets,
                                          own_plan.groups, call));
   if (own.attention.size() == 1 && wants_self_check(call))
-    own.self_check = self_check_error(q, k, v, z, call, own_plan.rows.slice(1, 0, std::nullopt, 4));
+    own.self_check =
+        capture_self_check(q, k, v, z, call, own_plan.rows.slice(1, 0, std::nullopt, 4));
 }
 
 void Monitor::Impl::capture_probe(int64_t layer, const at::Tensor& q, const at::Tensor& k,
@@ -202,14 +203,14 @@ void Monitor::Impl::capture_probe(int64_t layer, const at::Tensor& q, const at::
     const at::Tensor rows = int64_tensor(std::vector<int64_t>{context / 3, context - 1}, {1, 2})
                                 .expand({q.size(0), 2})
                                 .contiguous();
-    own.self_check = self_check_error(q, k, v, z, call, rows);
+    own.self_check = capture_self_check(q, k, v, z, call, rows);
   }
 }
 
 void Monitor::Impl::judge_self_checks(Capture& taken) const {
   for (auto& [layer, own] : taken.layers) {
-    if (!own.self_check.defined()) continue;
-    const double error = own.self_check.item<double>();
+    if (own.self_check.empty()) continue;
+    const double error = self_check_error(own.self_check);
     // NaN: not finite, counted with the readings.
     if (!(error > self_check_tolerance(own.type))) continue;
     own.attention_trusted = false;

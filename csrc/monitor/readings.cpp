@@ -126,51 +126,106 @@ AttentionRows as_float(const AttentionRows& rows) {
           plain(rows.max_logit), plain(rows.log_sum_exp), plain(rows.first_mass)};
 }
 
-}  // namespace
+// Entries of the moments that are solved together: 16 MB of f64, as many matrices as fill a
+// device's multiprocessors or a core's vectors many times over.
+constexpr int64_t kMostMoments = int64_t{2} << 20;
 
-double read_spectrum(const SpectrumCapture& spectrum, const SpectrumCapture& null,
-                     std::span<HeadReading> readings) {
-  if (spectrum.empty() || spectrum.count.item<int64_t>() == 0) return kNaN;
-  const int64_t n = spectrum.count.item<int64_t>();
-  const bool has_null = !null.empty() && null.count.item<int64_t>() > 0;
-  // All at once: the solver works on many matrices side by side.
-  const int64_t heads = spectrum.gram.size(0), width = spectrum.gram.size(1);
-  const at::Tensor moments = at::empty({(has_null ? 3 : 2) * heads, width, width},
-                                       spectrum.gram.options().dtype(at::kDouble));
-  const std::vector<at::Tensor> parts = moments.split(heads);
-  write_moments(spectrum, parts[0], parts[1]);
-  if (has_null) write_moments(null, parts[2], parts[2]);
-  // In f64 where that costs a third more, in f32 on a device that has few units for it.
-  const std::vector<at::Tensor> values =
-      (moments.is_cpu() ? symmetric_eigenvalues(moments)
-                        : symmetric_eigenvalues(moments.to(at::kFloat)).to(at::kCPU))
-          .split(heads);
-  const at::Tensor &uncentred = values[0], &centred = values[1];
-  const at::Tensor null_values = has_null ? values[2] : at::Tensor();
-  for (size_t h = 0; h < readings.size(); ++h) {
-    HeadReading& reading = readings[h];
-    const auto own_values = row_of(uncentred, static_cast<int64_t>(h));
-    const auto centred_values = row_of(centred, static_cast<int64_t>(h));
-    reading.samples = n;
-    reading.participation_ratio = participation_ratio(own_values);
-    reading.participation_ratio_quadratic = participation_ratio_quadratic(own_values);
-    reading.participation_ratio_centred = participation_ratio(centred_values);
-    reading.participation_ratio_quadratic_centred = participation_ratio_quadratic(centred_values);
-    if (null_values.defined()) {
-      reading.null_participation_ratio =
-          participation_ratio(row_of(null_values, static_cast<int64_t>(h)));
+/// A layer with samples; its matrices: the uncentred moments of its heads, the centred ones, and
+/// the null's.
+struct MeasuredSpectrum {
+  LayerReadings readings;
+  int64_t samples;
+  bool has_null;
+  const at::Tensor& gram() const { return readings.layer->spectrum.gram; }
+  int64_t heads() const { return gram().size(0); }
+  int64_t matrices() const { return (has_null ? 3 : 2) * heads(); }
+  int64_t entries() const { return matrices() * gram().size(1) * gram().size(1); }
+};
+
+/// Figures of one layer from its matrices' eigenvalues, values[first] and on.
+void read_values(const MeasuredSpectrum& own, const at::Tensor& values, int64_t first) {
+  for (size_t h = 0; h < own.readings.heads.size(); ++h) {
+    HeadReading& reading = own.readings.heads[h];
+    const int64_t row = first + static_cast<int64_t>(h);
+    const auto uncentred = row_of(values, row), centred = row_of(values, row + own.heads());
+    reading.samples = own.samples;
+    reading.participation_ratio = participation_ratio(uncentred);
+    reading.participation_ratio_quadratic = participation_ratio_quadratic(uncentred);
+    reading.participation_ratio_centred = participation_ratio(centred);
+    reading.participation_ratio_quadratic_centred = participation_ratio_quadratic(centred);
+    if (own.has_null) {
+      reading.null_participation_ratio = participation_ratio(row_of(values, row + 2 * own.heads()));
     }
     double trace = 0;
-    for (const double value : own_values) trace += value;
+    for (const double value : uncentred) trace += value;
     reading.output_norm = std::sqrt(std::max(0.0, trace));
     if (std::isnan(trace)) {
       reading.finite = false;
       reading.output_norm = kNaN;
       continue;
     }
-    reading.eigenvalues.assign(own_values.rbegin(), own_values.rend());
+    reading.eigenvalues.assign(uncentred.rbegin(), uncentred.rend());
   }
-  return static_cast<double>(std::min<int64_t>(n, spectrum.gram.size(1)));
+}
+
+/// Layers of one width on one device, all at once: the solver works on many matrices side by side.
+void read_together(std::span<const MeasuredSpectrum> layers) {
+  const at::Tensor& gram = layers.front().gram();
+  int64_t matrices = 0, next = 0;
+  for (const MeasuredSpectrum& own : layers) matrices += own.matrices();
+  const at::Tensor moments =
+      at::empty({matrices, gram.size(1), gram.size(1)}, gram.options().dtype(at::kDouble));
+  for (const MeasuredSpectrum& own : layers) {
+    const auto part = [&](int64_t n) {
+      return moments.narrow(0, next + n * own.heads(), own.heads());
+    };
+    write_moments(own.readings.layer->spectrum, part(0), part(1));
+    if (own.has_null) write_moments(own.readings.layer->null_spectrum, part(2), part(2));
+    next += own.matrices();
+  }
+  // In f64 where that costs a third more, in f32 on a device that has few units for it.
+  const at::Tensor values = moments.is_cpu()
+                                ? symmetric_eigenvalues(moments)
+                                : symmetric_eigenvalues(moments.to(at::kFloat)).to(at::kCPU);
+  next = 0;
+  for (const MeasuredSpectrum& own : layers) {
+    read_values(own, values, next);
+    next += own.matrices();
+  }
+}
+
+int64_t samples_of(const SpectrumCapture& spectrum) {
+  return spectrum.empty() ? 0 : spectrum.count.item<int64_t>();
+}
+
+}  // namespace
+
+std::vector<LayerReadings> read_spectra(const Capture& capture, std::span<HeadReading> heads) {
+  std::vector<LayerReadings> layers;
+  std::vector<MeasuredSpectrum> together;
+  int64_t entries = 0;
+  for (const auto& [index, layer] : capture.layers) {
+    if (layer.spectrum.empty()) continue;
+    const at::Tensor& gram = layer.spectrum.gram;
+    const auto count = static_cast<size_t>(gram.size(0));
+    layers.push_back({&layer, heads.first(count)});
+    heads = heads.subspan(count);
+    const int64_t samples = samples_of(layer.spectrum);
+    if (samples == 0) continue;
+    layers.back().most = static_cast<double>(std::min(samples, gram.size(1)));
+    const MeasuredSpectrum own{layers.back(), samples, samples_of(layer.null_spectrum) > 0};
+    if (!together.empty() && (together.front().gram().size(1) != gram.size(1) ||
+                              together.front().gram().device() != gram.device() ||
+                              entries + own.entries() > kMostMoments)) {
+      read_together(together);
+      together.clear();
+      entries = 0;
+    }
+    together.push_back(own);
+    entries += own.entries();
+  }
+  if (!together.empty()) read_together(together);
+  return layers;
 }
 
 void read_train_attention(const LayerCapture& layer, const std::vector<TrainPlan>& plans,

@@ -10,10 +10,16 @@
 
 namespace headscope {
 
-/// Spectrum figures of every head of a layer into readings [first, first + H); returns the largest
-/// possible PR, min(N, D). null: the same of the null rows (their PR only) when not empty.
-double read_spectrum(const SpectrumCapture& spectrum, const SpectrumCapture& null,
-                     std::span<HeadReading> readings);
+/// A layer and the readings of its heads.
+struct LayerReadings {
+  const LayerCapture* layer;
+  std::span<HeadReading> heads;
+  double most = kNaN;  ///< the largest possible PR, min(N, D); NaN without a sample
+};
+
+/// Spectrum figures of every layer that has a spectrum: heads in the order of the layers, as many
+/// as these have. With a null spectrum, the PR of that too.
+std::vector<LayerReadings> read_spectra(const Capture& capture, std::span<HeadReading> heads);
 
 /// Pattern, entropy, logit and sink figures of a layer from the training batch's sampled rows.
 void read_train_attention(const LayerCapture& layer, const std::vector<TrainPlan>& plans,

@@ -130,55 +130,70 @@ void output_rows(const RowsCall& call, KeyHeads range, const Strided4& v, int64_
                  Sum* out) {
   const AttentionKernels<Sum>& kernels = attention_kernels<Sum>();
   const size_t width = static_cast<size_t>(value_width);
-  std::vector<double> rows, log_sum_exp;
-  std::vector<Sum> value(width);
+  std::vector<RowSums> sums;
+  std::vector<double> rows, most;
+  std::vector<Sum> widened(width);
+  const auto value_of = [&](int64_t b, int64_t head, int64_t key) {
+    const Sum* value = widened.data();
+    const int64_t offset =
+        b * v.batch + head / (call.heads / call.key_heads) * v.head + key * v.token;
+    visit_elements(v.data, call.element, offset, [&](const auto* data) {
+      if constexpr (std::is_same_v<decltype(data), const Sum*>) {
+        if (v.width == 1) {
+          value = data;
+          return;
+        }
+      }
+      kernels.widen_rows(data, call.element, 0, v.width, 1, 0, value_width, value_width,
+                         widened.data());
+    });
+    return value;
+  };
   for_each_stream<Sum>(
       call, range, value_width,
       [&](RowStream<Sum>& stream, int64_t b, const std::vector<Line>& lines) {
         const int64_t all = static_cast<int64_t>(lines.size());
-        log_sum_exp.resize(static_cast<size_t>(stream.lines_per_pass()));
-        rows.resize(log_sum_exp.size() * width);
+        sums.resize(static_cast<size_t>(stream.lines_per_pass()));
+        most.resize(sums.size());
+        rows.resize(sums.size() * width);
+        const auto has_output = [&](int64_t l) {
+          return std::isfinite(sums[static_cast<size_t>(l)].log_sum_exp);
+        };
         for (int64_t pass = 0; pass < all; pass += stream.lines_per_pass()) {
           const int64_t count = std::min(stream.lines_per_pass(), all - pass);
           const Line* line = lines.data() + pass;
           stream.begin_pass(line, count);
           stream.stream([&](const Chunk<Sum>& chunk) { stream.absorb(chunk); });
-          for (int64_t l = 0; l < count; ++l)
-            log_sum_exp[static_cast<size_t>(l)] = stream.sums(l).log_sum_exp;
+          for (int64_t l = 0; l < count; ++l) {
+            sums[static_cast<size_t>(l)] = stream.sums(l);
+            most[static_cast<size_t>(l)] = has_output(l) ? sums[static_cast<size_t>(l)].max : 0;
+          }
           std::fill(rows.begin(), rows.end(), 0.0);
           // The keys pass by once more: weights are known now, and never held for more than a
           // chunk.
           stream.stream([&](const Chunk<Sum>& chunk) {
+            stream.weigh(chunk, most.data() + chunk.first_line);
             for (int64_t j = 0; j < chunk.count; ++j) {
-              bool is_read = false;
+              const Sum* value = nullptr;
               for (int64_t l = 0; l < chunk.lines; ++l) {
-                const size_t own = static_cast<size_t>(chunk.first_line + l);
-                if (!std::isfinite(log_sum_exp[own])) continue;
-                const Sum weight = std::exp(static_cast<Sum>(
-                    static_cast<double>(chunk.scores[j * chunk.key_step + l]) - log_sum_exp[own]));
-                if (weight == 0) continue;  // a masked key's value may be anything, NaN included
-                if (!is_read) {
-                  visit_elements(v.data, call.element,
-                                 b * v.batch + line->head / (call.heads / call.key_heads) * v.head +
-                                     (chunk.begin + j) * v.token,
-                                 [&](const auto* data) {
-                                   kernels.widen_rows(data, call.element, 0, v.width, 1, 0,
-                                                      value_width, value_width, value.data());
-                                 });
-                  is_read = true;
-                }
-                double* row = rows.data() + own * width;
-                for (size_t i = 0; i < width; ++i)
-                  row[i] += static_cast<double>(weight) * static_cast<double>(value[i]);
+                const int64_t own = chunk.first_line + l;
+                const double weight = static_cast<double>(chunk.scores[j * chunk.key_step + l]);
+                // A masked key's value may be anything, NaN included.
+                if (weight == 0 || !has_output(own)) continue;
+                if (value == nullptr) value = value_of(b, line->head, chunk.begin + j);
+                kernels.add_weighted(value, weight, value_width,
+                                     rows.data() + static_cast<size_t>(own) * width);
               }
             }
           });
           for (int64_t l = 0; l < count; ++l) {
-            if (!std::isfinite(log_sum_exp[static_cast<size_t>(l)])) continue;
+            if (!has_output(l)) continue;
+            const RowSums& own = sums[static_cast<size_t>(l)];
+            const double share = std::exp(own.max - own.log_sum_exp);
+            const double* row = rows.data() + static_cast<size_t>(l) * width;
             Sum* target = out + ((b * call.heads + line[l].head) * call.sampled + line[l].sampled) *
                                     value_width;
-            for (size_t i = 0; i < width; ++i)
-              target[i] = static_cast<Sum>(rows[static_cast<size_t>(l) * width + i]);
+            for (size_t i = 0; i < width; ++i) target[i] = static_cast<Sum>(share * row[i]);
           }
         }
       });
@@ -189,8 +204,8 @@ int64_t rows_scratch_bytes(const RowsCall& call, int64_t value_width) {
   const int64_t lines = call.heads / std::max<int64_t>(call.key_heads, 1) * call.sampled;
   const Plan plan = make_plan<Sum>(call, lines, value_width);
   const int64_t held = plan.owners * plan.lines_per_owner;
-  const int64_t state = int64_t{sizeof(TargetSums<Sum>)} + 2 * int64_t{sizeof(double)} +
-                        value_width * int64_t{sizeof(double)};
+  const int64_t state = int64_t{sizeof(TargetSums<Sum>)} + int64_t{sizeof(RowSums)} +
+                        (1 + value_width) * int64_t{sizeof(double)};
   return RowStream<Sum>::bytes(plan) + held * state + lines * int64_t{sizeof(Line)};
 }
 

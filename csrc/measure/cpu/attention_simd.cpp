@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 // clang-format off: foreach_target.h compiles this file once for each target and comes first.
@@ -20,9 +21,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace headscope::cpu::HWY_NAMESPACE {
 
-// Keys of a panel's tile: as many accumulators as leave registers for a key and a query.
+// Keys of a panel's tile: as many accumulators as leave registers for a key and a query, and no
+// more than there are general registers to address their keys.
 #if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM
-constexpr int64_t kTileKeys = 24;
+constexpr int64_t kTileKeys = 16;
 #else
 constexpr int64_t kTileKeys = 12;
 #endif
@@ -247,6 +249,35 @@ void absorb(OnlineSoftmax<Sum>& softmax, const Sum* scores, int64_t steps, bool 
 }
 
 template <typename Sum>
+void weigh(Sum* scores, int64_t steps, const Sum* about) {
+  const hn::ScalableTag<Sum> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto top = hn::LoadU(d, about);
+  for (int64_t step = 0; step < steps; ++step) {
+    Sum* row = scores + step * lanes;
+    hn::StoreU(exp_negative(d, hn::Sub(hn::LoadU(d, row), top)), d, row);
+  }
+}
+
+template <typename Sum>
+void add_weighted(const Sum* value, double weight, int64_t width, double* row) {
+  const hn::ScalableTag<double> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto factor = hn::Set(d, weight);
+  int64_t i = 0;
+  for (; i + lanes <= width; i += lanes) {
+    const auto wide = [&] {
+      if constexpr (std::is_same_v<Sum, double>)
+        return hn::LoadU(d, value + i);
+      else
+        return hn::PromoteTo(d, hn::LoadU(hn::Rebind<Sum, decltype(d)>(), value + i));
+    };
+    hn::StoreU(hn::MulAdd(factor, wide(), hn::LoadU(d, row + i)), d, row + i);
+  }
+  for (; i < width; ++i) row[i] += weight * static_cast<double>(value[i]);
+}
+
+template <typename Sum>
 const AttentionKernels<Sum>& table() {
   static const AttentionKernels<Sum> kernels = {
       static_cast<int64_t>(hn::Lanes(hn::ScalableTag<Sum>())),
@@ -255,7 +286,9 @@ const AttentionKernels<Sum>& table() {
       score_line<Sum>,
       cap_scores<Sum>,
       hide_outside<Sum>,
-      absorb<Sum>};
+      absorb<Sum>,
+      weigh<Sum>,
+      add_weighted<Sum>};
   return kernels;
 }
 

@@ -62,6 +62,12 @@ struct AttentionKernels {
   /// columns are parts of one row, and share their largest score. Relative error of a total: (steps
   /// + 4) eps a call, and double between calls.
   void (*absorb)(OnlineSoftmax<Sum>& softmax, const Sum* scores, int64_t steps, bool is_one_row);
+
+  /// scores[step * lanes + column] becomes exp(itself - about[column]), about: at least as large.
+  void (*weigh)(Sum* scores, int64_t steps, const Sum* about);
+
+  /// row[i] += weight value[i] for i < width, in double.
+  void (*add_weighted)(const Sum* value, double weight, int64_t width, double* row);
 };
 
 /// The kernels for this CPU; Sum is float or double.

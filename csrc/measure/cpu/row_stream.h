@@ -187,14 +187,18 @@ class RowStream {
   }
 
   void absorb(const Chunk<Sum>& chunk) {
-    int64_t steps = chunk.count;
-    if (!plan_.by_panel) {
-      steps = (chunk.count + plan_.lanes - 1) / plan_.lanes;
-      std::fill(chunk.scores + chunk.count, chunk.scores + steps * plan_.lanes,
-                static_cast<Sum>(kMinusInfinity));
-    }
-    kernels_.absorb(softmax_[static_cast<size_t>(chunk.owner)], chunk.scores, steps,
+    kernels_.absorb(softmax_[static_cast<size_t>(chunk.owner)], chunk.scores, whole_steps(chunk),
                     /*is_one_row=*/!plan_.by_panel);
+  }
+
+  /// Turns scores into exp(score - most[l]) for line l of the chunk; most: the largest of each.
+  void weigh(const Chunk<Sum>& chunk, const double* most) {
+    Sum about[kMostLanes];
+    for (int64_t c = 0; c < plan_.lanes; ++c) {
+      const double own = most[plan_.by_panel ? std::min(c, chunk.lines - 1) : 0];
+      about[c] = static_cast<Sum>(own);
+    }
+    kernels_.weigh(chunk.scores, whole_steps(chunk), about);
   }
 
   /// Sums of a line over the chunks that were absorbed.
@@ -227,6 +231,16 @@ class RowStream {
   }
 
  private:
+  /// Vectors of a chunk's scores; the last one of a single row is filled up with what counts for
+  /// nothing.
+  int64_t whole_steps(const Chunk<Sum>& chunk) const {
+    if (plan_.by_panel) return chunk.count;
+    const int64_t steps = (chunk.count + plan_.lanes - 1) / plan_.lanes;
+    std::fill(chunk.scores + chunk.count, chunk.scores + steps * plan_.lanes,
+              static_cast<Sum>(kMinusInfinity));
+    return steps;
+  }
+
   Chunk<Sum> chunk_of(int64_t owner, int64_t begin, int64_t end) const {
     const int64_t first = owner * plan_.lines_per_owner,
                   lines = std::min(plan_.lines_per_owner, count_ - first);

@@ -247,6 +247,19 @@ TEST(NullTests, KeepTheirLevelOnNoise) {
   EXPECT_LE(fired, 22);
 }
 
+Capture of_layers(const std::vector<LayerCapture>& layers) {
+  Capture capture;
+  for (size_t i = 0; i < layers.size(); ++i) capture.layers[static_cast<int64_t>(i)] = layers[i];
+  return capture;
+}
+
+LayerCapture of_spectrum(const SpectrumCapture& spectrum, const SpectrumCapture& null = {}) {
+  LayerCapture layer;
+  layer.spectrum = spectrum;
+  layer.null_spectrum = null;
+  return layer;
+}
+
 /// Both participation ratios of one head's outputs [B, H, T, D], from their singular values.
 struct DirectRatios {
   double entropic, quadratic;
@@ -285,7 +298,7 @@ TEST(SpectrumCapture, GoesAboutZeroWhereThatLosesNothing) {
         const at::Tensor kept = is_padded ? z.slice(2, 0, 40) : z;
         const DirectRatios uncentred(kept, h, false), centred(kept, h, true);
         std::vector<HeadReading> readings(4);
-        read_spectrum(spectrum, {}, readings);
+        read_spectra(of_layers({of_spectrum(spectrum)}), readings);
         const HeadReading& reading = readings[static_cast<size_t>(h)];
         EXPECT_NEAR(reading.participation_ratio / uncentred.entropic, 1, 1e-6);
         EXPECT_NEAR(reading.participation_ratio_centred / centred.entropic, 1, 1e-6);
@@ -302,8 +315,8 @@ TEST(SpectrumReadings, MatchDirectMoments) {
   capture_spectrum(spectrum, z.narrow(0, 2, 3), {});
   capture_spectrum(null, random, {});
   auto readings = blank(), alone = blank();
-  EXPECT_EQ(read_spectrum(spectrum, null, readings), 4.0);
-  EXPECT_EQ(read_spectrum(spectrum, {}, alone), 4.0);
+  EXPECT_EQ(read_spectra(of_layers({of_spectrum(spectrum, null)}), readings).at(0).most, 4.0);
+  EXPECT_EQ(read_spectra(of_layers({of_spectrum(spectrum)}), alone).at(0).most, 4.0);
   for (int64_t h = 0; h < kHeads; ++h) {
     const DirectRatios own(z, h, false), centred(z, h, true), of_null(random, h, false);
     const HeadReading& reading = readings[static_cast<size_t>(h)];
@@ -321,6 +334,63 @@ TEST(SpectrumReadings, MatchDirectMoments) {
     EXPECT_NEAR(reading.null_participation_ratio, of_null.entropic, 1e-6);
     EXPECT_EQ(alone[static_cast<size_t>(h)].participation_ratio, reading.participation_ratio);
     EXPECT_TRUE(std::isnan(alone[static_cast<size_t>(h)].null_participation_ratio));
+  }
+}
+
+// Layers of other widths, without a spectrum or a sample, with and without a null, and more of them
+// than are solved together: each reads as it does alone.
+TEST(SpectrumReadings, DoNotDependOnTheLayersBeside) {
+  struct Shape {
+    int64_t batch, heads, tokens, width;
+    bool has_null;
+  };
+  const std::vector<Shape> shapes = {
+      {2, 3, 9, 8, false},  {2, 2, 9, 8, true},   {0, 0, 0, 0, false},  {1, 2, 1, 5, false},
+      {1, 8, 3, 256, true}, {1, 8, 2, 256, true}, {1, 8, 4, 256, true}, {1, 4, 5, 256, false}};
+  std::vector<LayerCapture> layers;
+  for (const Shape& shape : shapes) {
+    const auto random = [&](uint64_t seed) {
+      return at::randn({shape.batch, shape.heads, shape.tokens, shape.width},
+                       at::detail::createCPUGenerator(seed + layers.size()));
+    };
+    SpectrumCapture spectrum, null;
+    capture_spectrum(spectrum, random(1), {});
+    if (shape.has_null) capture_spectrum(null, random(100), {});
+    layers.push_back(of_spectrum(spectrum, null));
+  }
+  SpectrumCapture masked;  // of padding alone
+  capture_spectrum(masked, at::randn({1, 2, 3, 256}), at::zeros({1, 3}, at::kBool));
+  layers.push_back(of_spectrum(masked));
+  size_t heads = 0;
+  for (const LayerCapture& layer : layers)
+    heads += layer.spectrum.empty() ? 0 : static_cast<size_t>(layer.spectrum.gram.size(0));
+  std::vector<HeadReading> together(heads), alone(heads);
+  const Capture capture = of_layers(layers);
+  const auto read = read_spectra(capture, together);
+  ASSERT_EQ(read.size(), layers.size() - 1);
+  size_t first = 0, next = 0;
+  for (const LayerCapture& layer : layers) {
+    if (layer.spectrum.empty()) continue;
+    const auto count = static_cast<size_t>(layer.spectrum.gram.size(0));
+    const double most =
+        read_spectra(of_layers({layer}), std::span(alone).subspan(first, count)).at(0).most;
+    EXPECT_EQ(read[next].heads.data(), together.data() + first);
+    EXPECT_TRUE(read[next].most == most || std::isnan(most)) << next;
+    first += count;
+    ++next;
+  }
+  EXPECT_TRUE(std::isnan(read.back().most));
+  const auto equal = [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); };
+  for (size_t h = 0; h < heads; ++h) {
+    EXPECT_EQ(together[h].samples, alone[h].samples);
+    EXPECT_EQ(together[h].eigenvalues, alone[h].eigenvalues) << h;
+    for (const auto figure :
+         {&HeadReading::participation_ratio, &HeadReading::participation_ratio_quadratic,
+          &HeadReading::participation_ratio_centred,
+          &HeadReading::participation_ratio_quadratic_centred,
+          &HeadReading::null_participation_ratio, &HeadReading::output_norm})
+      EXPECT_TRUE(equal(together[h].*figure, alone[h].*figure)) << h;
+    EXPECT_EQ(std::isfinite(together[h].participation_ratio), h < heads - 2);
   }
 }
 
