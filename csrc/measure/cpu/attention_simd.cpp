@@ -35,6 +35,9 @@ constexpr Sum kMinusInfinity = -std::numeric_limits<Sum>::infinity();
 // Rows read ahead of their use: enough to hide the latency of memory, few enough to stay cached.
 constexpr int64_t kRowsAhead = 16;
 
+// Of what is read next, asked for with each vector of scores: memory must not idle meanwhile.
+constexpr int64_t kNextBytes = 256;
+
 /// Asks for row `index` of `width` elements side by side.
 template <typename In>
 HWY_INLINE void prefetch_row(const In* rows, int64_t token_stride, int64_t index, int64_t width) {
@@ -200,7 +203,8 @@ void hide_outside(Sum* scores, int64_t count, const Sum* first, const Sum* last)
 }
 
 template <typename Sum>
-void absorb(OnlineSoftmax<Sum>& softmax, const Sum* scores, int64_t steps, bool is_one_row) {
+void absorb(OnlineSoftmax<Sum>& softmax, const Sum* scores, int64_t steps, bool is_one_row,
+            const Sum* next) {
   const hn::ScalableTag<Sum> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto bottom = hn::Set(d, kMinusInfinity<Sum>), zero = hn::Zero(d);
@@ -224,6 +228,8 @@ void absorb(OnlineSoftmax<Sum>& softmax, const Sum* scores, int64_t steps, bool 
     const auto weight = exp_negative(d, distance);
     total = hn::Add(total, weight);
     weighted = hn::MulAdd(weight, distance, weighted);
+    if (next != nullptr)
+      prefetch_row(next, kNextBytes / sizeof(Sum), step, kNextBytes / sizeof(Sum));
   }
   HWY_ALIGN Sum tops[hn::MaxLanes(d)], totals[hn::MaxLanes(d)], weights[hn::MaxLanes(d)],
       broken[hn::MaxLanes(d)];

@@ -60,8 +60,9 @@ struct AttentionKernels {
 
   /// Adds scores[step * lanes + column] for step < steps. is_one_row, in all calls or none: the
   /// columns are parts of one row, and share their largest score. Relative error of a total: (steps
-  /// + 4) eps a call, and double between calls.
-  void (*absorb)(OnlineSoftmax<Sum>& softmax, const Sum* scores, int64_t steps, bool is_one_row);
+  /// + 4) eps a call, and double between calls. next: memory to prefetch meanwhile, or null.
+  void (*absorb)(OnlineSoftmax<Sum>& softmax, const Sum* scores, int64_t steps, bool is_one_row,
+                 const Sum* next);
 
   /// scores[step * lanes + column] becomes exp(itself - about[column]), about: at least as large.
   void (*weigh)(Sum* scores, int64_t steps, const Sum* about);

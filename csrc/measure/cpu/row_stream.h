@@ -138,9 +138,13 @@ class RowStream {
            plan.owners * int64_t{sizeof(OnlineSoftmax<Sum>)};
   }
 
-  void begin_head(int64_t b, int64_t key_head) {
-    batch_ = b;
-    key_offset_ = b * call_.k.batch + key_head * call_.k.head;
+  /// Key head number `head` of all sequences; its keys are followed by those of the next one.
+  void begin_head(int64_t head, bool has_next) {
+    batch_ = head / call_.key_heads;
+    key_offset_ = offset_of(head);
+    next_keys_ = plan_.in_place && call_.k.token == call_.width && has_next
+                     ? static_cast<const Sum*>(call_.k.data) + offset_of(head + 1)
+                     : nullptr;
   }
 
   int64_t lines_per_pass() const { return plan_.owners * plan_.lines_per_owner; }
@@ -173,6 +177,7 @@ class RowStream {
       begin = std::min(begin, lines_[l].begin);
       end = std::max(end, lines_[l].end);
     }
+    last_key_ = end;
     for (int64_t chunk = begin; chunk < end; chunk += plan_.chunk) {
       const int64_t chunk_end = std::min(chunk + plan_.chunk, end);
       for (int64_t block = chunk; block < chunk_end; block += plan_.key_block)
@@ -188,7 +193,8 @@ class RowStream {
 
   void absorb(const Chunk<Sum>& chunk) {
     kernels_.absorb(softmax_[static_cast<size_t>(chunk.owner)], chunk.scores, whole_steps(chunk),
-                    /*is_one_row=*/!plan_.by_panel);
+                    /*is_one_row=*/!plan_.by_panel,
+                    chunk.begin + chunk.count == last_key_ ? next_keys_ : nullptr);
   }
 
   /// Turns scores into exp(score - most[l]) for line l of the chunk; most: the largest of each.
@@ -231,6 +237,10 @@ class RowStream {
   }
 
  private:
+  int64_t offset_of(int64_t head) const {
+    return head / call_.key_heads * call_.k.batch + head % call_.key_heads * call_.k.head;
+  }
+
   /// Vectors of a chunk's scores; the last one of a single row is filled up with what counts for
   /// nothing.
   int64_t whole_steps(const Chunk<Sum>& chunk) const {
@@ -358,7 +368,8 @@ class RowStream {
   int64_t query_size_, score_size_;
   hwy::AlignedFreeUniquePtr<Sum[]> queries_, scores_, row_, keys_;
   std::vector<OnlineSoftmax<Sum>> softmax_;
-  int64_t batch_ = 0, key_offset_ = 0;
+  int64_t batch_ = 0, key_offset_ = 0, last_key_ = 0;
+  const Sum* next_keys_ = nullptr;
   const Line* lines_ = nullptr;
   int64_t count_ = 0;
 };
@@ -378,7 +389,7 @@ void for_each_stream(const RowsCall& call, KeyHeads range, int64_t value_width, 
       planned = lines.size();
       stream.emplace(call, static_cast<int64_t>(planned), value_width);
     }
-    stream->begin_head(b, key_head);
+    stream->begin_head(i, i + 1 < range.last);
     visit(*stream, b, lines);
   }
 }

@@ -28,10 +28,10 @@ double exp_in_softmax(double x) {
   OnlineSoftmax<Sum> softmax;
   softmax.reset();
   std::vector<Sum> scores(static_cast<size_t>(kernels.lanes), Sum{0});
-  kernels.absorb(softmax, scores.data(), 1, false);
+  kernels.absorb(softmax, scores.data(), 1, false, nullptr);
   softmax.total[0] = 0;  // leaves the maximum, so that exp(x) is not lost beside the 1
   scores.assign(scores.size(), static_cast<Sum>(x));
-  kernels.absorb(softmax, scores.data(), 1, false);
+  kernels.absorb(softmax, scores.data(), 1, false, nullptr);
   return softmax.total[0];
 }
 
