@@ -215,8 +215,11 @@ void absorb(OnlineSoftmax<Sum>& softmax, const Sum* scores, int64_t steps, bool 
     largest = hn::Max(largest, score);
     nan = hn::Or(nan, hn::IsNaN(score));
   }
-  if (is_one_row) largest = hn::MaxOfLanes(d, largest);
-  const auto before = hn::LoadU(d, softmax.max);
+  auto before = hn::LoadU(d, softmax.max);
+  if (is_one_row) {
+    largest = hn::MaxOfLanes(d, largest);
+    before = hn::Set(d, softmax.max[0]);
+  }
   // A column with NaN keeps the maximum it had; its sums no longer matter.
   const auto top = hn::IfThenElse(nan, before, hn::Max(before, largest));
   const auto about = hn::IfThenElse(hn::IsFinite(top), top, zero);
@@ -238,9 +241,9 @@ void absorb(OnlineSoftmax<Sum>& softmax, const Sum* scores, int64_t steps, bool 
   hn::Store(weighted, d, weights);
   hn::Store(hn::IfThenElseZero(nan, hn::Set(d, Sum{1})), d, broken);
   double shift = 0, factor = 1;
-  for (int64_t c = 0; c < lanes; ++c) {
-    if (broken[c] != 0 || tops[c] == -kMinusInfinity<Sum>) softmax.broken[c] = true;
-    if (softmax.broken[c]) continue;
+  const auto add = [&](int64_t c, double own_total, double own_weighted, bool is_broken) {
+    if (is_broken || tops[c] == -kMinusInfinity<Sum>) softmax.broken[c] = true;
+    if (softmax.broken[c]) return;
     if (tops[c] > softmax.max[c] && softmax.total[c] > 0) {
       const double own = static_cast<double>(softmax.max[c]) - static_cast<double>(tops[c]);
       if (own != shift) factor = std::exp(shift = own);
@@ -249,9 +252,21 @@ void absorb(OnlineSoftmax<Sum>& softmax, const Sum* scores, int64_t steps, bool 
       softmax.total[c] *= factor;
     }
     softmax.max[c] = tops[c];
-    softmax.total[c] += static_cast<double>(totals[c]);
-    softmax.weighted[c] += static_cast<double>(weights[c]);
+    softmax.total[c] += own_total;
+    softmax.weighted[c] += own_weighted;
+  };
+  if (!is_one_row) {
+    for (int64_t c = 0; c < lanes; ++c) {
+      add(c, static_cast<double>(totals[c]), static_cast<double>(weights[c]), broken[c] != 0);
+    }
+    return;
   }
+  double own_total = 0, own_weighted = 0;
+  for (int64_t c = 0; c < lanes; ++c) {
+    own_total += static_cast<double>(totals[c]);
+    own_weighted += static_cast<double>(weights[c]);
+  }
+  add(0, own_total, own_weighted, !hn::AllFalse(d, nan));
 }
 
 template <typename Sum>

@@ -13,7 +13,7 @@ namespace headscope::cpu {
 inline constexpr int64_t kMostLanes = 16;
 
 /// Softmax sums of one vector's columns of scores, seen a chunk at a time: about the largest score
-/// so far, rescaled when it grows.
+/// so far, rescaled when it grows. A row that has a vector to itself has its sums in column 0.
 template <typename Sum>
 struct OnlineSoftmax {
   Sum max[kMostLanes];
@@ -58,9 +58,9 @@ struct AttentionKernels {
   /// scores[j * lanes + l] = -inf unless first[l] <= j < last[l], for j < count.
   void (*hide_outside)(Sum* scores, int64_t count, const Sum* first, const Sum* last);
 
-  /// Adds scores[step * lanes + column] for step < steps. is_one_row, in all calls or none: the
-  /// columns are parts of one row, and share their largest score. Relative error of a total: (steps
-  /// + 4) eps a call, and double between calls. next: memory to prefetch meanwhile, or null.
+  /// Adds scores[step * lanes + column] for step < steps to the sums of each column; is_one_row:
+  /// all of them to those of column 0. Relative error of a total: (steps + 4) eps a call, and
+  /// double between calls. next: memory to prefetch meanwhile, or null.
   void (*absorb)(OnlineSoftmax<Sum>& softmax, const Sum* scores, int64_t steps, bool is_one_row,
                  const Sum* next);
 

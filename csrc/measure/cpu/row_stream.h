@@ -210,29 +210,24 @@ class RowStream {
   /// Sums of a line over the chunks that were absorbed.
   RowSums sums(int64_t line) const {
     const OnlineSoftmax<Sum>& softmax = softmax_[static_cast<size_t>(line / plan_.lines_per_owner)];
-    const int64_t first = plan_.by_panel ? line % plan_.lanes : 0,
-                  last = plan_.by_panel ? first + 1 : plan_.lanes;
+    const int64_t column = plan_.by_panel ? line % plan_.lanes : 0;
     const double sink = call_.sinks == nullptr ? kMinusInfinity : call_.sinks[lines_[line].head];
     constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-    double max = kMinusInfinity;
-    for (int64_t c = first; c < last; ++c) {
-      if (softmax.broken[c]) return {kNaN, kNaN, kNaN};
-      max = std::max(max, static_cast<double>(softmax.max[c]));
-    }
+    if (softmax.broken[column]) return {kNaN, kNaN, kNaN};
+    const double max = static_cast<double>(softmax.max[column]);
     if (max == kMinusInfinity) return {max, max, kNaN};
     if (std::isnan(sink) || sink == -kMinusInfinity) return {kNaN, kNaN, kNaN};
-    const double top = std::max(max, sink);
-    double total = 0, weighted = 0, shift = 0, factor = 1;
-    const auto add = [&](double about, double column_total, double column_weighted) {
-      // The columns of a single row have their largest score in common.
-      if (about - top != shift) factor = std::exp(shift = about - top);
-      if (!(factor * column_total > 0)) return;
-      total += factor * column_total;
-      weighted += factor * (column_weighted + column_total * shift);
-    };
-    for (int64_t c = first; c < last; ++c)
-      add(static_cast<double>(softmax.max[c]), softmax.total[c], softmax.weighted[c]);
-    add(sink, 1, 0);
+    double top = max, total = softmax.total[column], weighted = softmax.weighted[column];
+    if (sink > max) {
+      const double shift = max - sink, factor = std::exp(shift);
+      weighted = factor * (weighted + total * shift);
+      total = factor * total + 1;
+      top = sink;
+    } else if (sink > kMinusInfinity) {
+      const double own = std::exp(sink - max);
+      weighted += own * (sink - max);
+      total += own;
+    }
     return {max, top + std::log(total), std::max(0.0, std::log(total) - weighted / total)};
   }
 
