@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -35,6 +36,15 @@ at::Tensor large_eigenvalues(const at::Tensor& matrices) {
                              std::numeric_limits<double>::quiet_NaN());
 }
 
+/// Returns when `done`, or after 100 us. A caller that slept until the last thread is done would be
+/// woken up tens of microseconds late, in a call that takes hundreds.
+template <typename Done>
+void wait_awake(Done&& done) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(100);
+  while (!done() && std::chrono::steady_clock::now() < end) {
+  }
+}
+
 template <typename T>
 at::Tensor small_eigenvalues(const at::Tensor& matrices, int64_t max_sweeps) {
   const int64_t count = matrices.size(0), n = matrices.size(1), grain = simd_eigenvalue_grain();
@@ -64,10 +74,13 @@ at::Tensor small_eigenvalues(const at::Tensor& matrices, int64_t max_sweeps) {
     const auto begin_of = [&](int64_t part) {
       return std::min(count, (part * (units / parts) + std::min(part, units % parts)) * unit);
     };
-    std::atomic<int64_t> taken{0};
+    std::atomic<int64_t> taken{0}, solved{0};
     at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
-      for (int64_t part; (part = taken.fetch_add(1, std::memory_order_relaxed)) < parts;)
+      for (int64_t part; (part = taken.fetch_add(1, std::memory_order_relaxed)) < parts;) {
         solve(begin_of(part), begin_of(part + 1));
+        ++solved;
+      }
+      if (at::get_thread_num() == 0) wait_awake([&] { return solved.load() == parts; });
     });
   }
   for (int64_t m = 0; m < count; ++m) {
