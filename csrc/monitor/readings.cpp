@@ -14,18 +14,18 @@ namespace {
 // The reference's floor under a selectivity's denominator.
 constexpr double kControlFloor = 1e-8;
 
-/// Second moments / N in double, [H, D, D] each, of a G about the shift c; with m = s / N:
-/// centred = G / N - m m^T, uncentred = centred + (m + c)(m + c)^T. Both may be the same
-/// tensor, which is left uncentred. In place: temporaries of their size would be mapped and
-/// unmapped at every reading.
-void write_moments(const SpectrumCapture& spectrum, const at::Tensor& uncentred,
+/// Second moments in double, [H, D, D] each, times N; of a G about the shift c, with m = s / N:
+/// centred = G - N m m^T, uncentred = centred + N (m + c)(m + c)^T. Both may be the same tensor,
+/// which is left uncentred. In place, in as few passes as there can be: this is half of what the
+/// eigenvalues cost.
+void write_moments(const SpectrumCapture& spectrum, int64_t samples, at::Tensor uncentred,
                    const at::Tensor& centred) {
-  const double n = static_cast<double>(spectrum.count.item<int64_t>());
+  const double n = static_cast<double>(samples);
   const at::Tensor about_shift = spectrum.sum.to(at::kDouble) / n;
   const at::Tensor mean = about_shift + spectrum.shift;
-  centred.copy_(spectrum.gram).div_(n);
-  centred.addcmul_(about_shift.unsqueeze(2), about_shift.unsqueeze(1), -1);
-  uncentred.copy_(centred).addcmul_(mean.unsqueeze(2), mean.unsqueeze(1));
+  centred.copy_(spectrum.gram);
+  centred.addcmul_(about_shift.unsqueeze(2), about_shift.unsqueeze(1), -n);
+  at::addcmul_out(uncentred, centred, mean.unsqueeze(2), mean.unsqueeze(1), n);
 }
 
 std::span<const double> row_of(const at::Tensor& values, int64_t row) {
@@ -134,15 +134,14 @@ constexpr int64_t kMostMoments = int64_t{2} << 20;
 /// the null's.
 struct MeasuredSpectrum {
   LayerReadings readings;
-  int64_t samples;
-  bool has_null;
+  int64_t samples, null_samples;
   const at::Tensor& gram() const { return readings.layer->spectrum.gram; }
   int64_t heads() const { return gram().size(0); }
-  int64_t matrices() const { return (has_null ? 3 : 2) * heads(); }
+  int64_t matrices() const { return (null_samples > 0 ? 3 : 2) * heads(); }
   int64_t entries() const { return matrices() * gram().size(1) * gram().size(1); }
 };
 
-/// Figures of one layer from its matrices' eigenvalues, values[first] and on.
+/// Figures of one layer from its matrices' eigenvalues (times N), values[first] and on.
 void read_values(const MeasuredSpectrum& own, const at::Tensor& values, int64_t first) {
   for (size_t h = 0; h < own.readings.heads.size(); ++h) {
     HeadReading& reading = own.readings.heads[h];
@@ -153,18 +152,20 @@ void read_values(const MeasuredSpectrum& own, const at::Tensor& values, int64_t 
     reading.participation_ratio_quadratic = participation_ratio_quadratic(uncentred);
     reading.participation_ratio_centred = participation_ratio(centred);
     reading.participation_ratio_quadratic_centred = participation_ratio_quadratic(centred);
-    if (own.has_null) {
+    if (own.null_samples > 0) {
       reading.null_participation_ratio = participation_ratio(row_of(values, row + 2 * own.heads()));
     }
     double trace = 0;
     for (const double value : uncentred) trace += value;
-    reading.output_norm = std::sqrt(std::max(0.0, trace));
+    const double n = static_cast<double>(own.samples);
+    reading.output_norm = std::sqrt(std::max(0.0, trace / n));
     if (std::isnan(trace)) {
       reading.finite = false;
       reading.output_norm = kNaN;
       continue;
     }
     reading.eigenvalues.assign(uncentred.rbegin(), uncentred.rend());
+    for (double& value : reading.eigenvalues) value /= n;
   }
 }
 
@@ -179,8 +180,9 @@ void read_together(std::span<const MeasuredSpectrum> layers) {
     const auto part = [&](int64_t n) {
       return moments.narrow(0, next + n * own.heads(), own.heads());
     };
-    write_moments(own.readings.layer->spectrum, part(0), part(1));
-    if (own.has_null) write_moments(own.readings.layer->null_spectrum, part(2), part(2));
+    write_moments(own.readings.layer->spectrum, own.samples, part(0), part(1));
+    if (own.null_samples > 0)
+      write_moments(own.readings.layer->null_spectrum, own.null_samples, part(2), part(2));
     next += own.matrices();
   }
   // In f64 where that costs a third more, in f32 on a device that has few units for it.
@@ -213,7 +215,7 @@ std::vector<LayerReadings> read_spectra(const Capture& capture, std::span<HeadRe
     const int64_t samples = samples_of(layer.spectrum);
     if (samples == 0) continue;
     layers.back().most = static_cast<double>(std::min(samples, gram.size(1)));
-    const MeasuredSpectrum own{layers.back(), samples, samples_of(layer.null_spectrum) > 0};
+    const MeasuredSpectrum own{layers.back(), samples, samples_of(layer.null_spectrum)};
     if (!together.empty() && (together.front().gram().size(1) != gram.size(1) ||
                               together.front().gram().device() != gram.device() ||
                               entries + own.entries() > kMostMoments)) {

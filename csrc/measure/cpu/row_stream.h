@@ -153,6 +153,7 @@ class RowStream {
   void begin_pass(const Line* lines, int64_t count) {
     lines_ = lines;
     count_ = count;
+    has_scores_ = false;
     std::fill_n(queries_.get(), plan_.owners * query_size_, Sum{0});
     visit_elements(call_.q.data, call_.element, 0, [&](const auto* data) {
       for (int64_t l = 0; l < count; ++l) {
@@ -169,7 +170,8 @@ class RowStream {
     for (auto& softmax : softmax_) softmax.reset();
   }
 
-  /// Calls visit(Chunk) for every owner and run of keys that one of its lines sees.
+  /// Calls visit(Chunk) for every owner and run of keys that one of its lines sees. Where one chunk
+  /// holds all scores of a pass, a second stream finds them as the first one left them.
   template <typename Visit>
   void stream(Visit&& visit) {
     int64_t begin = call_.keys, end = 0;
@@ -178,14 +180,16 @@ class RowStream {
       end = std::max(end, lines_[l].end);
     }
     last_key_ = end;
+    const bool is_scored = has_scores_;
+    has_scores_ = end - begin <= plan_.chunk;
     for (int64_t chunk = begin; chunk < end; chunk += plan_.chunk) {
       const int64_t chunk_end = std::min(chunk + plan_.chunk, end);
-      for (int64_t block = chunk; block < chunk_end; block += plan_.key_block)
+      for (int64_t block = chunk; block < chunk_end && !is_scored; block += plan_.key_block)
         score_block(chunk, block, std::min(block + plan_.key_block, chunk_end), end);
       for (int64_t owner = 0; owner * plan_.lines_per_owner < count_; ++owner) {
         Chunk<Sum> scored = chunk_of(owner, chunk, chunk_end);
         if (scored.count <= 0) continue;
-        adjust(scored);
+        if (!is_scored) adjust(scored);
         visit(scored);
       }
     }
@@ -365,6 +369,7 @@ class RowStream {
   std::vector<OnlineSoftmax<Sum>> softmax_;
   int64_t batch_ = 0, key_offset_ = 0, last_key_ = 0;
   const Sum* next_keys_ = nullptr;
+  bool has_scores_ = false;
   const Line* lines_ = nullptr;
   int64_t count_ = 0;
 };
