@@ -185,7 +185,7 @@ void read_together(std::span<const MeasuredSpectrum> layers) {
       write_moments(own.readings.layer->null_spectrum, own.null_samples, part(2), part(2));
     next += own.matrices();
   }
-  // In f64 where that costs a third more, in f32 on a device that has few units for it.
+  // In f64 where that costs twice as much, in f32 on a device that has few units for it.
   const at::Tensor values = moments.is_cpu()
                                 ? symmetric_eigenvalues(moments)
                                 : symmetric_eigenvalues(moments.to(at::kFloat)).to(at::kCPU);

@@ -145,10 +145,14 @@ class Page(unittest.TestCase):
 
     def the_run_is_told(self, page):
         """Who comes late reads of everything that has happened, and of what it cost."""
-        for selector, least in {"#circuit-list .history li": 2, "#event-list .rule": 2, "#ablation-list .control": 3,
+        for selector, least in {"#circuit-list .history li": 2, "#event-list .rule": 2, "#ablation-list .control": 1,
                                 "#training-charts canvas": 3, "#null-charts canvas": 1, "#sink-bars li": 2,
                                 "#definition-list dd": 10}.items():
             self.assertGreaterEqual(page.locator(selector).count(), least, selector)
+        # How many control sets there are depends on the circuit: a dot each, and as many as are told.
+        told = page.locator("#ablation-list li", has_text="control set").all_inner_texts()
+        self.assertEqual(page.locator("#ablation-list .control").count(),
+                         sum(int(re.search(r"(\d+) control set", text)[1]) for text in told), told)
         facts, health = (dict(page.evaluate(
             f"[...document.querySelectorAll('{place} > div')].map((e) => [...e.children].map((c) => c.textContent))"))
             for place in ("#facts", "#health-list"))

@@ -287,7 +287,7 @@ void add_weighted(const Sum* value, double weight, int64_t width, double* row) {
   const auto factor = hn::Set(d, weight);
   int64_t i = 0;
   for (; i + lanes <= width; i += lanes) {
-    const auto wide = [&] {
+    const auto wide = [&]() HWY_ATTR {
       if constexpr (std::is_same_v<Sum, double>)
         return hn::LoadU(d, value + i);
       else

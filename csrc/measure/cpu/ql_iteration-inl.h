@@ -46,7 +46,8 @@ class QlIteration {
         largest = hn::Max(largest, hn::Mul(a, a));
         if (i < last_) largest = hn::Max(largest, squares_[g].get(i));
       }
-      const double negligible = rounding_ / 8;
+      // Nor is there anything below the rounding of the sweeps: they would never end.
+      const double negligible = std::max(rounding_ / 8, std::numeric_limits<double>::epsilon() / 2);
       squares_[g].set(last_, hn::Zero(d_));  // the last row has nothing below it
       negligible_[g] = hn::Mul(largest, hn::Set(d_, negligible * negligible));
     }

@@ -142,7 +142,8 @@ class RowStream {
   void begin_head(int64_t head, bool has_next) {
     batch_ = head / call_.key_heads;
     key_offset_ = offset_of(head);
-    next_keys_ = plan_.in_place && call_.k.token == call_.width && has_next
+    const bool begins_at_0 = call_.window >= call_.keys;
+    next_keys_ = plan_.in_place && call_.k.token == call_.width && begins_at_0 && has_next
                      ? static_cast<const Sum*>(call_.k.data) + offset_of(head + 1)
                      : nullptr;
   }
@@ -224,12 +225,12 @@ class RowStream {
     double top = max, total = softmax.total[column], weighted = softmax.weighted[column];
     if (sink > max) {
       const double shift = max - sink, factor = std::exp(shift);
-      weighted = factor * (weighted + total * shift);
+      weighted = factor == 0 ? 0 : factor * (weighted + total * shift);
       total = factor * total + 1;
       top = sink;
     } else if (sink > kMinusInfinity) {
       const double own = std::exp(sink - max);
-      weighted += own * (sink - max);
+      if (own > 0) weighted += own * (sink - max);
       total += own;
     }
     return {max, top + std::log(total), std::max(0.0, std::log(total) - weighted / total)};

@@ -6,8 +6,8 @@
 // cpu_eigenvalues.md). No torch here: raw pointers, no allocation outlives a call.
 namespace headscope::cpu {
 
-/// Largest order of the kernels. A call holds n (n + 1) / 2 + 17 n vectors (AVX2: 101 KB at n = 64,
-/// 1.2 MB at n = 256); beyond that its matrices leave the cache and LAPACK's blocking wins.
+/// Largest order of the kernels. A call holds n (n + 1) / 2 + 17 n vectors, 19 n where there are 32
+/// registers (AVX2: 101 KB at n = 64, 1.2 MB at n = 256); beyond that its matrices leave the cache and LAPACK's blocking wins.
 inline constexpr int64_t kMaxSimdOrder = 256;
 
 /// QL sweeps for a matrix of order n before it is given up; 1.7 n are usual.
@@ -34,7 +34,7 @@ int64_t simd_eigenvalue_column();
 /// matrices [count, n, n] contiguous, 1 <= n <= kMaxSimdOrder, eigenvalues of the lower triangle;
 /// values   [count, n] f64;  states [count].
 /// f32 is reduced in f32, the rest is f64. Errors relative to the largest magnitude: up to
-/// (16 + 2 sqrt n) 2^-24 (f32) or (16 + 16 sqrt n) 2^-53 (f64).
+/// (16 + 2 sqrt n + n / 2) 2^-24 (f32) or (16 + 16 sqrt n) 2^-53 (f64).
 /// A matrix's result has the same bits whatever else is in the call (on one instruction set).
 /// Thread-safe; throws std::bad_alloc. Cost: 4/3 n^3 + 9 n^2 FLOP a matrix.
 void simd_eigenvalues(const float* matrices, int64_t count, int64_t n, int64_t max_sweeps,

@@ -86,6 +86,21 @@ const std::vector<Spectrum>& spectra() {
       },
       // All ones but a zero diagonal: n - 1 equal eigenvalues and no trace to scale by.
       [](int64_t n, uint64_t) { return 1 - at::eye(n, at::kDouble); },
+      // Entries of one magnitude round alike: the errors of the sums add up.
+      [](int64_t n, uint64_t seed) {
+        return at::ones({n, n}, at::kDouble) * normal({1}, seed);
+      },
+      [](int64_t n, uint64_t seed) {
+        const at::Tensor signs = normal({n}, seed).sign();
+        return signs.view({-1, 1}) * signs * normal({1}, seed + 1);
+      },
+      [](int64_t n, uint64_t seed) {  // equicorrelated
+        const at::Tensor c = normal({2}, seed).abs();
+        return c[0] + c[1] * at::eye(n, at::kDouble);
+      },
+      // Clusters of equal eigenvalues, exact but for rounding.
+      [](int64_t n, uint64_t seed) { return gram(n, 1, seed) + 0.3 * at::eye(n, at::kDouble); },
+      [](int64_t n, uint64_t seed) { return gram(n, 2, seed) + at::eye(n, at::kDouble); },
       [](int64_t n, uint64_t seed) { return to_largest(gram(n, 2 * n, seed), 3e38); },
       [](int64_t n, uint64_t seed) { return to_largest(gram(n, 2 * n, seed), 1e-37); },
       [](int64_t n, uint64_t seed) { return to_largest(gram(n, 2 * n, seed), 1e-42); },
@@ -110,12 +125,14 @@ at::Tensor lapack(const at::Tensor& matrices) {
 }
 
 /// Relative to the largest magnitude of the spectrum. Householder's n reflectors each perturb the
-/// matrix by some units of rounding, in directions that have nothing to do with each other: growth
-/// as sqrt n, in the precision of the matrix. The QL sweeps, about 2 n, do the same in f64, with
-/// some 8 roundings a rotation.
+/// matrix by some units of rounding, in the precision of the matrix: growth as sqrt n where their
+/// directions have nothing to do with each other. Where entries are of one magnitude, the n terms
+/// of a sum are rounded alike, each by up to half a unit. The QL sweeps, about 2 n, perturb it in
+/// f64, with some 8 roundings a rotation.
 double relative_bound(at::ScalarType type, int64_t n) {
   const double root = std::sqrt(static_cast<double>(n));
-  return type == at::kFloat ? (16 + 2 * root) * 0x1p-24 : (16 + 16 * root) * 0x1p-53;
+  return type == at::kFloat ? (16 + 2 * root + 0.5 * static_cast<double>(n)) * 0x1p-24
+                            : (16 + 16 * root) * 0x1p-53;
 }
 
 at::Tensor bound_of(const at::Tensor& want, at::ScalarType type, int64_t n) {
