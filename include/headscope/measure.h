@@ -85,9 +85,10 @@ HEADSCOPE_API AttentionRows attention_mass(const at::Tensor& q, const at::Tensor
 /// matrices [..., n, n] f32 or f64, the lower triangle counts. Returns [..., n] f64.
 /// Errors relative to the largest magnitude: f64 input (16 + 16 sqrt n) 2^-53; f32 input (16 + 2
 /// sqrt n + n / 2) 2^-24 (3e-7 measured on Grams of n = 64 and 128; entries of one magnitude come
-/// near it), as it is reduced in f32 and solved in f64; n > 256 is LAPACK's in f64. Small eigenvalues may come out below 0 by that much. A matrix
-/// with NaN or Inf gives NaN eigenvalues and leaves the others alone; the bits of a matrix's result
-/// depend on neither the rest of the batch nor the number of threads.
+/// near it), as it is reduced in f32 and solved in f64; n > 256 is LAPACK's in f64. Small
+/// eigenvalues may come out below 0 by that much. A matrix with NaN or Inf gives NaN eigenvalues
+/// and leaves the others alone; the bits of a matrix's result depend on neither the rest of the
+/// batch nor the number of threads.
 HEADSCOPE_API at::Tensor symmetric_eigenvalues(const at::Tensor& matrices);
 
 /// Sampled rows of the attention output recomputed from q, k, v with the same conventions; what the

@@ -7,7 +7,8 @@
 namespace headscope::cpu {
 
 /// Largest order of the kernels. A call holds n (n + 1) / 2 + 17 n vectors, 19 n where there are 32
-/// registers (AVX2: 101 KB at n = 64, 1.2 MB at n = 256); beyond that its matrices leave the cache and LAPACK's blocking wins.
+/// registers (AVX2: 101 KB at n = 64, 1.2 MB at n = 256); beyond that its matrices leave the cache
+/// and LAPACK's blocking wins.
 inline constexpr int64_t kMaxSimdOrder = 256;
 
 /// QL sweeps for a matrix of order n before it is given up; 1.7 n are usual.
