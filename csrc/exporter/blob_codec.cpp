@@ -6,34 +6,46 @@
 #include <stdexcept>
 #include <type_traits>
 
+#include "headscope/fields.h"
+
 namespace headscope::exporter {
 namespace {
 
 constexpr std::string_view kMagic = "HSFG";
-constexpr uint32_t kVersion = 1;
 
-constexpr double Snapshot::*kScalars[] = {&Snapshot::tokens,     &Snapshot::wall_time,
-                                          &Snapshot::loss,       &Snapshot::sink_any,
-                                          &Snapshot::sink_class, &Snapshot::repeat_gap};
+constexpr auto kHead = by_slot(kHeadFigures);
+constexpr auto kPattern = by_slot(kPatternFigures);
 
-constexpr double HeadReading::*kHeadFigures[] = {
-    &HeadReading::participation_ratio,
-    &HeadReading::participation_ratio_centred,
-    &HeadReading::participation_ratio_quadratic,
-    &HeadReading::participation_ratio_quadratic_centred,
-    &HeadReading::null_participation_ratio,
-    &HeadReading::pr_integral,
-    &HeadReading::output_norm,
-    &HeadReading::entropy,
-    &HeadReading::max_logit,
-    &HeadReading::sink_mass,
-    &HeadReading::prefix_matching,
+/// Version 1 had 11 figures a head and 6 a pattern. Every figure appended to a table since makes
+/// the next version: 1 more for one of a head, 256 more for one of a pattern. Older ones are read.
+constexpr uint32_t kFirstHeadFigures = 11, kFirstPatternFigures = 6;
+constexpr uint32_t kVersion =
+    1 + (kHead.size() - kFirstHeadFigures) + 256 * (kPattern.size() - kFirstPatternFigures);
+
+/// How many figures of the tables stored bytes hold.
+struct StoredFigures {
+  size_t head = kHead.size();
+  size_t pattern = kPattern.size();
 };
 
-constexpr double PatternReading::*kPatternFigures[] = {
-    &PatternReading::selectivity,  &PatternReading::mass,     &PatternReading::margin,
-    &PatternReading::control_mass, &PatternReading::margin_z, &PatternReading::mass_z,
-};
+StoredFigures stored_figures(uint32_t version) {
+  const StoredFigures stored{kFirstHeadFigures + (version - 1) % 256,
+                             kFirstPatternFigures + (version - 1) / 256};
+  if (version == 0 || stored.head > kHead.size() || stored.pattern > kPattern.size()) {
+    throw std::runtime_error("figures are of version " + std::to_string(version) +
+                             ", this program reads version " + std::to_string(kVersion));
+  }
+  return stored;
+}
+
+/// visit(value) for what a snapshot says in doubles, in the order of its table.
+template <typename AnySnapshot, typename Visit>
+void for_each_double(AnySnapshot& snapshot, const Visit& visit) {
+  for_each_field<Snapshot>([&](const auto& field) {
+    auto& value = snapshot.*field.member;
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, double>) visit(value);
+  });
+}
 
 constexpr uint32_t kFinite = 1;
 constexpr uint32_t kSpecialising = 2;
@@ -100,16 +112,17 @@ void write_head(const HeadReading& head, uint32_t class_index, Writer& writer) {
   writer.integer((head.finite ? kFinite : 0) | (head.specialising ? kSpecialising : 0));
   writer.integer(class_index);
   writer.integer(head.samples);
-  for (const auto field : kHeadFigures) writer.real(head.*field);
+  for (const auto& figure : kHead) writer.real(head.*figure.member);
   writer.integer(static_cast<uint32_t>(head.eigenvalues.size()));
   for (const double eigenvalue : head.eigenvalues) writer.real(eigenvalue);
   writer.integer(static_cast<uint32_t>(head.patterns.size()));
   for (const PatternReading& pattern : head.patterns) {
-    for (const auto field : kPatternFigures) writer.real(pattern.*field);
+    for (const auto& figure : kPattern) writer.real(pattern.*figure.member);
   }
 }
 
-HeadReading read_head(const std::vector<std::string>& classes, Reader& reader) {
+HeadReading read_head(const std::vector<std::string>& classes, const StoredFigures& stored,
+                      Reader& reader) {
   HeadReading head;
   head.id.layer = reader.integer<int32_t>();
   head.id.head = reader.integer<int32_t>();
@@ -120,12 +133,12 @@ HeadReading read_head(const std::vector<std::string>& classes, Reader& reader) {
   if (class_index >= classes.size()) throw std::runtime_error("figures name an unknown class");
   head.best_pattern = classes[class_index];
   head.samples = reader.integer<int64_t>();
-  for (const auto field : kHeadFigures) head.*field = reader.real();
+  for (size_t i = 0; i < stored.head; ++i) head.*kHead[i].member = reader.real();
   head.eigenvalues.resize(reader.count(sizeof(double)));
   for (double& eigenvalue : head.eigenvalues) eigenvalue = reader.real();
-  head.patterns.resize(reader.count(std::size(kPatternFigures) * sizeof(double)));
+  head.patterns.resize(reader.count(stored.pattern * sizeof(double)));
   for (PatternReading& pattern : head.patterns) {
-    for (const auto field : kPatternFigures) pattern.*field = reader.real();
+    for (size_t i = 0; i < stored.pattern; ++i) pattern.*kPattern[i].member = reader.real();
   }
   return head;
 }
@@ -144,7 +157,7 @@ std::string encode_figures(const Snapshot& snapshot) {
   Writer writer;
   writer.raw(kMagic);
   writer.integer(kVersion);
-  for (const auto field : kScalars) writer.real(snapshot.*field);
+  for_each_double(snapshot, [&](double value) { writer.real(value); });
   writer.integer(static_cast<uint32_t>(classes.size()));
   for (const std::string& name : classes) writer.text(name);
   writer.integer(static_cast<uint32_t>(snapshot.heads.size()));
@@ -156,21 +169,18 @@ std::string encode_figures(const Snapshot& snapshot) {
 
 void decode_figures(std::string_view bytes, Snapshot& snapshot) {
   constexpr size_t kSmallestText = sizeof(uint32_t);
-  constexpr size_t kSmallestHead = 6 * sizeof(uint32_t) + 11 * sizeof(uint64_t);
   Reader reader(bytes);
   if (reader.raw(kMagic.size()) != kMagic) throw std::runtime_error("figures lack their mark");
-  const uint32_t version = reader.integer<uint32_t>();
-  if (version != kVersion) {
-    throw std::runtime_error("figures are of version " + std::to_string(version) +
-                             ", this program reads version " + std::to_string(kVersion));
-  }
-  for (const auto field : kScalars) snapshot.*field = reader.real();
+  const StoredFigures stored = stored_figures(reader.integer<uint32_t>());
+  for_each_double(snapshot, [&](double& value) { value = reader.real(); });
   std::vector<std::string> classes(reader.count(kSmallestText));
   for (std::string& name : classes) name = reader.text();
-  const size_t heads = reader.count(kSmallestHead);
+  const size_t smallest_head =
+      6 * sizeof(uint32_t) + sizeof(int64_t) + stored.head * sizeof(double);
+  const size_t heads = reader.count(smallest_head);
   snapshot.heads.clear();
   snapshot.heads.reserve(heads);
-  for (size_t i = 0; i < heads; ++i) snapshot.heads.push_back(read_head(classes, reader));
+  for (size_t i = 0; i < heads; ++i) snapshot.heads.push_back(read_head(classes, stored, reader));
   if (!reader.at_end()) throw std::runtime_error("figures have bytes left over");
 }
 

@@ -13,39 +13,6 @@
 namespace headscope::exporter {
 namespace {
 
-struct HeadFigure {
-  std::string_view metric;
-  double HeadReading::*field;
-  bool probe_only = false;
-};
-
-constexpr HeadFigure kHeadFigures[] = {
-    {"headscope_head_participation_ratio", &HeadReading::participation_ratio},
-    {"headscope_head_participation_ratio_centred", &HeadReading::participation_ratio_centred},
-    {"headscope_head_participation_ratio_quadratic", &HeadReading::participation_ratio_quadratic},
-    {"headscope_head_participation_ratio_quadratic_centred",
-     &HeadReading::participation_ratio_quadratic_centred},
-    {"headscope_head_null_participation_ratio", &HeadReading::null_participation_ratio, true},
-    {"headscope_head_pr_integral", &HeadReading::pr_integral, true},
-    {"headscope_head_output_norm", &HeadReading::output_norm},
-    {"headscope_head_attention_entropy_nats", &HeadReading::entropy},
-    {"headscope_head_max_logit", &HeadReading::max_logit},
-    {"headscope_head_sink_mass_ratio", &HeadReading::sink_mass},
-    {"headscope_head_prefix_matching_ratio", &HeadReading::prefix_matching},
-};
-
-struct PatternFigure {
-  std::string_view metric;
-  double PatternReading::*field;
-};
-
-constexpr PatternFigure kPatternFigures[] = {
-    {"headscope_head_selectivity_ratio", &PatternReading::selectivity},
-    {"headscope_head_attention_mass_ratio", &PatternReading::mass},
-    {"headscope_head_match_margin_nats", &PatternReading::margin},
-    {"headscope_head_match_margin_z", &PatternReading::margin_z},
-};
-
 constexpr std::string_view kNoPattern;
 
 /// Calls visit(metric, pattern or kNoPattern, value) for every series of one reading.
@@ -55,19 +22,21 @@ void for_each_series(const HeadReading& head, Source source,
   const bool probe = source == Source::kProbe;
   // NaN says "not measured", but of a head that is not finite it is the reading.
   const auto shown = [&](double value) { return !head.finite || !std::isnan(value); };
-  for (const HeadFigure& figure : kHeadFigures) {
-    const double value = head.*figure.field;
+  for (const Figure<HeadReading>& figure : kHeadFigures) {
+    if (figure.metric.name.empty()) continue;
+    const double value = head.*figure.member;
     const bool measured_here = probe || !figure.probe_only;
     if (shown(value) && (measured_here || !std::isnan(value))) {
-      visit(figure.metric, kNoPattern, value);
+      visit(figure.metric.name, kNoPattern, value);
     }
   }
   visit("headscope_head_finite", kNoPattern, head.finite ? 1.0 : 0.0);
   if (probe) visit("headscope_head_specialising", kNoPattern, head.specialising ? 1.0 : 0.0);
   for (size_t i = 0; i < std::min(patterns.size(), head.patterns.size()); ++i) {
-    for (const PatternFigure& figure : kPatternFigures) {
-      const double value = head.patterns[i].*figure.field;
-      if (shown(value)) visit(figure.metric, std::string_view(patterns[i]), value);
+    for (const Figure<PatternReading>& figure : kPatternFigures) {
+      if (figure.metric.name.empty()) continue;
+      const double value = head.patterns[i].*figure.member;
+      if (shown(value)) visit(figure.metric.name, std::string_view(patterns[i]), value);
     }
   }
 }

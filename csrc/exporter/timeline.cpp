@@ -20,15 +20,12 @@ uint8_t index_of(const std::string& name, std::vector<std::string>& names) {
 }
 
 void append_figures(const HeadReading& head, size_t patterns, std::vector<float>& figures) {
-  for (const double value :
-       {head.participation_ratio, head.null_participation_ratio, head.pr_integral, head.entropy,
-        head.max_logit, head.sink_mass, head.output_norm, head.prefix_matching}) {
-    figures.push_back(static_cast<float>(value));
-  }
+  for (const auto& figure : kHeadPageFigures)
+    figures.push_back(static_cast<float>(head.*figure.member));
   for (size_t p = 0; p < patterns; ++p) {
     const PatternReading reading = p < head.patterns.size() ? head.patterns[p] : PatternReading{};
-    for (const double value : {reading.selectivity, reading.mass, reading.margin, reading.margin_z})
-      figures.push_back(static_cast<float>(value));
+    for (const auto& figure : kPatternPageFigures)
+      figures.push_back(static_cast<float>(reading.*figure.member));
   }
 }
 

@@ -1,11 +1,12 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
-#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,15 +14,26 @@
 
 namespace headscope::exporter {
 
+/// The rows of a table of figures that pages draw, in the order of their slots.
+template <typename Record, size_t n>
+constexpr auto page_figures_of(const Figure<Record> (&figures)[n]) {
+  struct {
+    std::array<Figure<Record>, n> figures{};
+    size_t count = 0;
+  } drawn;
+  for (const Figure<Record>& figure : by_slot(figures)) {
+    if (figure.on_page) drawn.figures[drawn.count++] = figure;
+  }
+  return drawn;
+}
+inline constexpr auto kHeadTable = page_figures_of(kHeadFigures);
+inline constexpr auto kPatternTable = page_figures_of(kPatternFigures);
+inline constexpr size_t kHeadFigureCount = kHeadTable.count;
+inline constexpr size_t kPatternFigureCount = kPatternTable.count;
 /// The figures of a head that pages draw, in the order in which a row keeps them.
-inline constexpr const char* kHeadFigures[] = {"participation_ratio", "null_participation_ratio",
-                                               "pr_integral",         "entropy",
-                                               "max_logit",           "sink_mass",
-                                               "output_norm",         "prefix_matching"};
-inline constexpr size_t kHeadFigureCount = std::size(kHeadFigures);
+inline constexpr std::span kHeadPageFigures(kHeadTable.figures.data(), kHeadFigureCount);
 /// The figures of a head on one pattern, likewise.
-inline constexpr const char* kPatternFigures[] = {"selectivity", "mass", "margin", "margin_z"};
-inline constexpr size_t kPatternFigureCount = std::size(kPatternFigures);
+inline constexpr std::span kPatternPageFigures(kPatternTable.figures.data(), kPatternFigureCount);
 
 /// One measured step as pages see it: without eigenvalues, figures in single precision.
 struct TimelineRow {

@@ -13,19 +13,19 @@ namespace {
 constexpr int kFigureDigits = 6;  // figures are kept in single precision
 
 /// Appends "name":
-void append_name(std::string& text, const char* name) {
+void append_name(std::string& text, std::string_view name) {
   if (text.back() != '{') text += ',';
   text += '"';
   text += name;
   text += "\":";
 }
 
-void append_member(std::string& text, const char* name, double value, int digits = 0) {
+void append_member(std::string& text, std::string_view name, double value, int digits = 0) {
   append_name(text, name);
   append_number(text, value, digits);
 }
 
-void append_member(std::string& text, const char* name, int64_t value) {
+void append_member(std::string& text, std::string_view name, int64_t value) {
   append_name(text, name);
   text += std::to_string(value);
 }
@@ -56,7 +56,7 @@ void append_columns(std::string& text, const TimelineRow& row) {
         '[' + std::to_string(row.heads[h].layer) + ',' + std::to_string(row.heads[h].head) + ']';
   });
   for (size_t f = 0; f < kHeadFigureCount; ++f) {
-    append_name(text, kHeadFigures[f]);
+    append_name(text, kHeadPageFigures[f].name);
     column(f);
   }
   append_name(text, "class");
@@ -69,7 +69,7 @@ void append_columns(std::string& text, const TimelineRow& row) {
   append_list(text, row.patterns.size(), [&](size_t p) {
     text += '{';
     for (size_t f = 0; f < kPatternFigureCount; ++f) {
-      append_name(text, kPatternFigures[f]);
+      append_name(text, kPatternPageFigures[f].name);
       column(kHeadFigureCount + p * kPatternFigureCount + f);
     }
     text += '}';
@@ -87,14 +87,14 @@ void append_head(std::string& text, const TimelineRow& row, const HeadId& id) {
   const float* figures = row.figures.data() + h * row.figures_per_head();
   text += '{';
   for (size_t f = 0; f < kHeadFigureCount; ++f)
-    append_member(text, kHeadFigures[f], figures[f], kFigureDigits);
+    append_member(text, kHeadPageFigures[f].name, figures[f], kFigureDigits);
   append_name(text, "class");
   append_string(text, row.class_names[row.classes[h]]);
   append_name(text, "patterns");
   append_list(text, row.patterns.size(), [&](size_t p) {
     text += '{';
     for (size_t f = 0; f < kPatternFigureCount; ++f)
-      append_member(text, kPatternFigures[f],
+      append_member(text, kPatternPageFigures[f].name,
                     figures[kHeadFigureCount + p * kPatternFigureCount + f], kFigureDigits);
     text += '}';
   });
@@ -103,7 +103,10 @@ void append_head(std::string& text, const TimelineRow& row, const HeadId& id) {
 
 /// Largest finite margin_z of all heads on a pattern: what the null's critical value is held to.
 double largest_margin_z(const TimelineRow& row, size_t pattern) {
-  const size_t at = kHeadFigureCount + pattern * kPatternFigureCount + 3;
+  constexpr size_t kMarginZ = std::ranges::find(kPatternPageFigures, &PatternReading::margin_z,
+                                                &Figure<PatternReading>::member) -
+                              kPatternPageFigures.begin();
+  const size_t at = kHeadFigureCount + pattern * kPatternFigureCount + kMarginZ;
   double largest = kNaN;
   for (size_t h = 0; h < row.heads.size(); ++h) {
     const double z = row.figures[h * row.figures_per_head() + at];

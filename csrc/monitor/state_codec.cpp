@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "headscope/fields.h"
+
 namespace headscope {
 
 using nlohmann::json;
@@ -10,8 +12,6 @@ using nlohmann::json;
 namespace {
 
 constexpr int kVersion = 1;
-
-json number_list(const std::vector<double>& values) { return json(values); }
 
 }  // namespace
 
@@ -32,30 +32,50 @@ void from_json(const json& in, TrajectoryPoint& point) {
   point = {in.at(0).get<int64_t>(), in.at(1).get<double>(), in.at(2).get<double>()};
 }
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Event, step, tokens, wall_time, previous_probe_step, kind,
-                                   pattern, head_level, heads, figures, rule)
+namespace {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AblationReport, pattern, metric, gate, step, heads,
-                                   baseline_loss, ablated_loss, effect, control_effects,
-                                   control_sets, single_head_effects, control_mean, difference_low,
-                                   difference_high, upper_bound_effect, attainable_p, examples,
-                                   verdict, reason)
+template <typename Record>
+json object_of(const Record& record) {
+  json object = json::object();
+  for_each_field<Record>(
+      [&](const auto& field) { object[std::string(field.name)] = record.*field.member; });
+  return object;
+}
 
-void to_json(json& out, const PatternReading& r) {
-  out = number_list({r.selectivity, r.mass, r.margin, r.control_mass, r.margin_z, r.mass_z});
+template <typename Record>
+void read_object(const json& in, Record& record) {
+  for_each_field<Record>(
+      [&](const auto& field) { in.at(std::string(field.name)).get_to(record.*field.member); });
 }
-void from_json(const json& in, PatternReading& r) {
-  const auto value = in.get<std::vector<double>>();
-  r = {value.at(0), value.at(1), value.at(2), value.at(3), value.at(4), value.at(5)};
+
+/// The figures of a table in the order of its slots.
+template <typename Record, size_t n>
+json figure_list(const Record& record, const std::array<Figure<Record>, n>& figures) {
+  json list = json::array();
+  for (const Figure<Record>& figure : figures) list.push_back(record.*figure.member);
+  return list;
 }
+
+template <typename Record, size_t n>
+void read_figures(const json& in, const std::array<Figure<Record>, n>& figures, Record& record) {
+  for (const Figure<Record>& figure : figures)
+    record.*figure.member = in.at(figure.slot).template get<double>();
+}
+
+}  // namespace
+
+void to_json(json& out, const Event& event) { out = object_of(event); }
+void from_json(const json& in, Event& event) { read_object(in, event); }
+
+void to_json(json& out, const AblationReport& report) { out = object_of(report); }
+void from_json(const json& in, AblationReport& report) { read_object(in, report); }
+
+void to_json(json& out, const PatternReading& r) { out = figure_list(r, by_slot(kPatternFigures)); }
+void from_json(const json& in, PatternReading& r) { read_figures(in, by_slot(kPatternFigures), r); }
 
 void to_json(json& out, const HeadReading& r) {
   out = {{"id", r.id},
-         {"figures",
-          number_list({r.participation_ratio, r.participation_ratio_centred,
-                       r.participation_ratio_quadratic, r.participation_ratio_quadratic_centred,
-                       r.null_participation_ratio, r.pr_integral, r.output_norm, r.entropy,
-                       r.max_logit, r.sink_mass, r.prefix_matching})},
+         {"figures", figure_list(r, by_slot(kHeadFigures))},
          {"patterns", r.patterns},
          {"best_pattern", r.best_pattern},
          {"samples", r.samples},
@@ -64,18 +84,7 @@ void to_json(json& out, const HeadReading& r) {
 }
 void from_json(const json& in, HeadReading& r) {
   in.at("id").get_to(r.id);
-  const auto value = in.at("figures").get<std::vector<double>>();
-  r.participation_ratio = value.at(0);
-  r.participation_ratio_centred = value.at(1);
-  r.participation_ratio_quadratic = value.at(2);
-  r.participation_ratio_quadratic_centred = value.at(3);
-  r.null_participation_ratio = value.at(4);
-  r.pr_integral = value.at(5);
-  r.output_norm = value.at(6);
-  r.entropy = value.at(7);
-  r.max_logit = value.at(8);
-  r.sink_mass = value.at(9);
-  r.prefix_matching = value.at(10);
+  read_figures(in.at("figures"), by_slot(kHeadFigures), r);
   in.at("patterns").get_to(r.patterns);
   in.at("best_pattern").get_to(r.best_pattern);
   in.at("samples").get_to(r.samples);

@@ -24,6 +24,8 @@ struct SampleShape {
 inline PatternReading sample_pattern(const HeadId& id, size_t pattern, int64_t step) {
   const double x = 1.0 + id.layer + 0.25 * id.head + 0.5 * static_cast<double>(pattern);
   PatternReading reading;
+  for (const Figure<PatternReading>& figure : kPatternFigures)
+    reading.*figure.member = x + static_cast<double>(figure.slot);
   reading.selectivity = x * (1 + static_cast<double>(step) / 100);
   reading.mass = 0.01 * x;
   reading.margin = 0.5 * x - 1;
@@ -37,6 +39,10 @@ inline HeadReading sample_head(const HeadId& id, const SampleShape& shape, Sourc
                                int64_t step) {
   HeadReading head;
   head.id = id;
+  for (const Figure<HeadReading>& figure : kHeadFigures) {
+    if (source == Source::kProbe || !figure.probe_only)
+      head.*figure.member = 0.5 + static_cast<double>(figure.slot);
+  }
   head.participation_ratio = 2 + id.layer + 0.125 * id.head;
   head.participation_ratio_centred = head.participation_ratio + 0.5;
   head.participation_ratio_quadratic = head.participation_ratio - 0.5;

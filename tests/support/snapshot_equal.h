@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "headscope/snapshot.h"
+#include "headscope/fields.h"
 
 namespace headscope::testing {
 
@@ -41,143 +41,68 @@ inline void expect_same(const std::map<std::string, double>& got,
   }
 }
 
-#define HEADSCOPE_SAME(field) expect_same(got.field, want.field, where + "." #field)
-
-inline void expect_same(const PatternReading& got, const PatternReading& want,
-                        const std::string& where) {
-  HEADSCOPE_SAME(selectivity);
-  HEADSCOPE_SAME(mass);
-  HEADSCOPE_SAME(margin);
-  HEADSCOPE_SAME(control_mass);
-  HEADSCOPE_SAME(margin_z);
-  HEADSCOPE_SAME(mass_z);
-}
-
-inline void expect_same(const HeadReading& got, const HeadReading& want, const std::string& where) {
-  HEADSCOPE_SAME(id.layer);
-  HEADSCOPE_SAME(id.head);
-  HEADSCOPE_SAME(participation_ratio);
-  HEADSCOPE_SAME(participation_ratio_centred);
-  HEADSCOPE_SAME(participation_ratio_quadratic);
-  HEADSCOPE_SAME(participation_ratio_quadratic_centred);
-  HEADSCOPE_SAME(null_participation_ratio);
-  HEADSCOPE_SAME(pr_integral);
-  HEADSCOPE_SAME(output_norm);
-  HEADSCOPE_SAME(entropy);
-  HEADSCOPE_SAME(max_logit);
-  HEADSCOPE_SAME(sink_mass);
-  HEADSCOPE_SAME(prefix_matching);
-  HEADSCOPE_SAME(eigenvalues);
-  HEADSCOPE_SAME(best_pattern);
-  HEADSCOPE_SAME(samples);
-  HEADSCOPE_SAME(finite);
-  HEADSCOPE_SAME(specialising);
-  ASSERT_EQ(got.patterns.size(), want.patterns.size()) << where;
-  for (size_t i = 0; i < want.patterns.size(); ++i) HEADSCOPE_SAME(patterns[i]);
+/// Every field of a record's table.
+template <typename Record>
+void expect_same_fields(const Record& got, const Record& want, const std::string& where) {
+  for_each_field<Record>([&](const auto& field) {
+    expect_same(got.*field.member, want.*field.member, where + "." + std::string(field.name));
+  });
 }
 
 inline void expect_same(const CircuitReading& got, const CircuitReading& want,
                         const std::string& where) {
-  HEADSCOPE_SAME(pattern);
-  HEADSCOPE_SAME(state);
-  HEADSCOPE_SAME(heads);
-  HEADSCOPE_SAME(formed_threshold);
-  HEADSCOPE_SAME(critical_margin_z);
-  HEADSCOPE_SAME(best_selectivity);
-  HEADSCOPE_SAME(emerging_step);
-  HEADSCOPE_SAME(margin_step);
-  HEADSCOPE_SAME(mass_step);
-  HEADSCOPE_SAME(formed_step);
-  HEADSCOPE_SAME(verified_step);
-  HEADSCOPE_SAME(emerging_tokens);
-  HEADSCOPE_SAME(formed_tokens);
-  HEADSCOPE_SAME(verified_tokens);
+  expect_same_fields(got, want, where);
 }
-
 inline void expect_same(const Event& got, const Event& want, const std::string& where) {
-  HEADSCOPE_SAME(step);
-  HEADSCOPE_SAME(tokens);
-  HEADSCOPE_SAME(wall_time);
-  HEADSCOPE_SAME(previous_probe_step);
-  HEADSCOPE_SAME(kind);
-  HEADSCOPE_SAME(pattern);
-  HEADSCOPE_SAME(head_level);
-  HEADSCOPE_SAME(heads);
-  HEADSCOPE_SAME(figures);
-  HEADSCOPE_SAME(rule);
+  expect_same_fields(got, want, where);
 }
-
 inline void expect_same(const AblationReport& got, const AblationReport& want,
                         const std::string& where) {
-  HEADSCOPE_SAME(pattern);
-  HEADSCOPE_SAME(metric);
-  HEADSCOPE_SAME(gate);
-  HEADSCOPE_SAME(step);
-  HEADSCOPE_SAME(heads);
-  HEADSCOPE_SAME(baseline_loss);
-  HEADSCOPE_SAME(ablated_loss);
-  HEADSCOPE_SAME(effect);
-  HEADSCOPE_SAME(control_effects);
-  HEADSCOPE_SAME(control_sets);
-  HEADSCOPE_SAME(single_head_effects);
-  HEADSCOPE_SAME(control_mean);
-  HEADSCOPE_SAME(difference_low);
-  HEADSCOPE_SAME(difference_high);
-  HEADSCOPE_SAME(upper_bound_effect);
-  HEADSCOPE_SAME(attainable_p);
-  HEADSCOPE_SAME(examples);
-  HEADSCOPE_SAME(verdict);
-  HEADSCOPE_SAME(reason);
+  expect_same_fields(got, want, where);
 }
-
 inline void expect_same(const Health& got, const Health& want, const std::string& where) {
-  HEADSCOPE_SAME(errors);
-  HEADSCOPE_SAME(taps);
-  HEADSCOPE_SAME(taps_missing);
-  HEADSCOPE_SAME(taps_skipped);
-  HEADSCOPE_SAME(snapshots_dropped);
-  HEADSCOPE_SAME(nonfinite_readings);
-  HEADSCOPE_SAME(probes);
-  HEADSCOPE_SAME(measured_steps);
-  HEADSCOPE_SAME(deferred);
-  HEADSCOPE_SAME(budget_ratio);
-  HEADSCOPE_SAME(budget_used_ratio);
-  HEADSCOPE_SAME(tap_seconds);
-  HEADSCOPE_SAME(probe_seconds);
-  HEADSCOPE_SAME(ablation_seconds);
-  HEADSCOPE_SAME(wait_seconds);
-  HEADSCOPE_SAME(analysis_seconds);
+  expect_same_fields(got, want, where);
 }
 
-/// Every field, bit for bit.
+inline void expect_same(const PatternReading& got, const PatternReading& want,
+                        const std::string& where) {
+  for (const Figure<PatternReading>& figure : kPatternFigures) {
+    expect_same(got.*figure.member, want.*figure.member, where + "." + std::string(figure.name));
+  }
+}
+
+/// The same list of records.
+template <typename Record>
+void expect_same_list(const std::vector<Record>& got, const std::vector<Record>& want,
+                      const std::string& where) {
+  ASSERT_EQ(got.size(), want.size()) << where;
+  for (size_t i = 0; i < want.size(); ++i) {
+    expect_same(got[i], want[i], where + "[" + std::to_string(i) + "]");
+  }
+}
+
+inline void expect_same(const HeadReading& got, const HeadReading& want, const std::string& where) {
+  for (const Figure<HeadReading>& figure : kHeadFigures) {
+    expect_same(got.*figure.member, want.*figure.member, where + "." + std::string(figure.name));
+  }
+  EXPECT_EQ(got.id, want.id) << where;
+  expect_same(got.eigenvalues, want.eigenvalues, where + ".eigenvalues");
+  expect_same(got.best_pattern, want.best_pattern, where + ".best_pattern");
+  expect_same(got.samples, want.samples, where + ".samples");
+  expect_same(got.finite, want.finite, where + ".finite");
+  expect_same(got.specialising, want.specialising, where + ".specialising");
+  expect_same_list(got.patterns, want.patterns, where + ".patterns");
+}
+
+/// Everything that a history keeps, bit for bit.
 inline void expect_same(const Snapshot& got, const Snapshot& want,
                         const std::string& where = "snapshot") {
-  HEADSCOPE_SAME(step);
-  HEADSCOPE_SAME(tokens);
-  HEADSCOPE_SAME(wall_time);
-  HEADSCOPE_SAME(loss);
-  HEADSCOPE_SAME(segment);
-  HEADSCOPE_SAME(source);
-  HEADSCOPE_SAME(context);
-  HEADSCOPE_SAME(probe_interval);
-  HEADSCOPE_SAME(dtype);
-  HEADSCOPE_SAME(integral_axis);
-  HEADSCOPE_SAME(controls);
-  HEADSCOPE_SAME(patterns);
-  HEADSCOPE_SAME(sink_any);
-  HEADSCOPE_SAME(repeat_gap);
-  HEADSCOPE_SAME(sink_class);
-  HEADSCOPE_SAME(health);
-  ASSERT_EQ(got.heads.size(), want.heads.size()) << where;
-  for (size_t i = 0; i < want.heads.size(); ++i) HEADSCOPE_SAME(heads[i]);
-  ASSERT_EQ(got.circuits.size(), want.circuits.size()) << where;
-  for (size_t i = 0; i < want.circuits.size(); ++i) HEADSCOPE_SAME(circuits[i]);
-  ASSERT_EQ(got.events.size(), want.events.size()) << where;
-  for (size_t i = 0; i < want.events.size(); ++i) HEADSCOPE_SAME(events[i]);
-  ASSERT_EQ(got.ablations.size(), want.ablations.size()) << where;
-  for (size_t i = 0; i < want.ablations.size(); ++i) HEADSCOPE_SAME(ablations[i]);
+  expect_same_fields(got, want, where);
+  expect_same(got.health, want.health, where + ".health");
+  expect_same_list(got.heads, want.heads, where + ".heads");
+  expect_same_list(got.circuits, want.circuits, where + ".circuits");
+  expect_same_list(got.events, want.events, where + ".events");
+  expect_same_list(got.ablations, want.ablations, where + ".ablations");
 }
-
-#undef HEADSCOPE_SAME
 
 }  // namespace headscope::testing
