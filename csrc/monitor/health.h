@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "headscope/sinks.h"
+#include "headscope/built_in_sinks.h"
 #include "headscope/snapshot.h"
 
 namespace headscope {

@@ -13,15 +13,15 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/exporter/blob_codec.h"
-#include "csrc/exporter/collect.h"
-#include "csrc/exporter/history_json.h"
-#include "csrc/exporter/page.h"
-#include "csrc/exporter/run_api.h"
+#include "csrc/exporter/history/blob_codec.h"
+#include "csrc/exporter/history/history_json.h"
+#include "csrc/exporter/metrics/collect.h"
+#include "csrc/exporter/page/page.h"
+#include "csrc/exporter/page/run_api.h"
 #include "headscope/fields.h"
 #include "tests/fuzz/byte_source.h"
 #include "tests/fuzz/require.h"
-#include "tests/support/exposition.h"
+#include "tests/support/exporter/exposition.h"
 
 namespace headscope::fuzz {
 namespace {

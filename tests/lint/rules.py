@@ -9,6 +9,7 @@ ARROWS = {
     "include": (),
     "kernels": (),
     "csrc": ("include",),
+    "csrc/base": ("include",),
     "csrc/measure": ("include", "kernels/launch.h"),
     "csrc/probe": ("include",),
     "csrc/circuits": ("include",),
@@ -27,6 +28,7 @@ ARROWS = {
 # Doubles and strings only: no torch header may be reached from here.
 TORCH_FREE = (
     "kernels/",
+    "csrc/base/",
     "csrc/circuits/",
     "csrc/exporter/",
     "csrc/measure/cpu/amx_tiles.h",
@@ -41,7 +43,6 @@ TORCH_FREE = (
     "csrc/measure/cpu/simd_",
     "csrc/measure/cpu/symmetric_eigenvalues_simd.",
     "csrc/measure/cpu/tridiagonal-inl.h",
-    "csrc/probe/patterns.cpp",
     "plugin/cli/",
     "include/headscope/",
     "tests/emulation/",

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 // The tile registers of Intel AMX, as a policy: kernels are templates over it, so that the tests
-// can run them on an emulation (tests/support/emulated_tiles.h) where no such CPU is.
+// can run them on an emulation (tests/support/numeric/emulated_tiles.h) where no such CPU is.
 namespace headscope::cpu {
 
 inline constexpr int kTiles = 8;

@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "headscope/measure.h"
-#include "tests/support/attention_rows.h"
 #include "tests/support/errors.h"
-#include "tests/support/hostile.h"
+#include "tests/support/numeric/attention_rows.h"
+#include "tests/support/numeric/hostile.h"
 
 // Everything that a call may say about its scores, alone and together, against the double
 // reference.

@@ -10,7 +10,7 @@
 #include "csrc/measure/cpu/attention_rows.h"
 #include "csrc/measure/cpu/attention_simd.h"
 #include "csrc/measure/cpu/gram_simd.h"
-#include "tests/support/simd_targets.h"
+#include "tests/support/numeric/simd_targets.h"
 
 // The kernels on raw memory, where an operator would not show what is asked of them.
 namespace headscope::cpu {

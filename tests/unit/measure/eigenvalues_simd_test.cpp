@@ -13,7 +13,7 @@
 #include "csrc/measure/cpu/symmetric_eigenvalues_simd.h"
 #include "headscope/measure.h"
 #include "headscope/spectrum.h"
-#include "tests/support/hostile.h"
+#include "tests/support/numeric/hostile.h"
 
 namespace headscope {
 namespace {

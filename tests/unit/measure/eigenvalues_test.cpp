@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "headscope/measure.h"
-#include "tests/support/hostile.h"
-#include "tests/support/reference.h"
+#include "tests/support/numeric/hostile.h"
+#include "tests/support/numeric/reference.h"
 
 namespace headscope {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/support/emulated_tiles.h"
+#include "tests/support/numeric/emulated_tiles.h"
 
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>

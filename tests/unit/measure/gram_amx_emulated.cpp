@@ -1,6 +1,6 @@
 #include "tests/unit/measure/gram_amx_emulated.h"
 
-#include "tests/support/emulated_tiles.h"
+#include "tests/support/numeric/emulated_tiles.h"
 
 // clang-format off: foreach_target.h compiles this file once for each target and comes first.
 #undef HWY_TARGET_INCLUDE

@@ -7,9 +7,9 @@
 #include <random>
 #include <vector>
 
-#include "tests/support/emulated_tiles.h"
-#include "tests/support/gram_targets.h"
-#include "tests/support/simd_targets.h"
+#include "tests/support/numeric/emulated_tiles.h"
+#include "tests/support/numeric/gram_targets.h"
+#include "tests/support/numeric/simd_targets.h"
 #include "tests/unit/measure/gram_amx_emulated.h"
 #include "tests/unit/measure/gram_heads.h"
 

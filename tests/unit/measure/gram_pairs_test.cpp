@@ -4,7 +4,7 @@
 #include <random>
 #include <string>
 
-#include "tests/support/simd_targets.h"
+#include "tests/support/numeric/simd_targets.h"
 #include "tests/unit/measure/gram_heads.h"
 #include "tests/unit/measure/gram_pairs_plain.h"
 
