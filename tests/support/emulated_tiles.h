@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "csrc/measure/cpu/amx_tiles.h"
+#include "csrc/measure/simd/amx_tiles.h"
 
 namespace headscope::testing {
 

@@ -13,7 +13,7 @@
 #include "tests/support/simd_targets.h"
 
 #ifndef HEADSCOPE_EMULATED
-#include "csrc/measure/cpu/gram_amx.h"
+#include "csrc/measure/simd/gram_amx.h"
 #endif
 
 namespace headscope::testing {

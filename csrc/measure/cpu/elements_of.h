@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "csrc/measure/cpu/element.h"
+#include "csrc/measure/simd/element.h"
 
 namespace headscope::cpu {
 

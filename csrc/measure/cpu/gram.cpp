@@ -1,3 +1,5 @@
+#include "csrc/measure/simd/gram.h"
+
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
@@ -6,8 +8,7 @@
 #include <algorithm>
 
 #include "csrc/measure/cpu/elements_of.h"
-#include "csrc/measure/cpu/gram_simd.h"
-#include "csrc/measure/cpu/kernels.h"
+#include "csrc/measure/cpu/entry_points.h"
 
 namespace headscope::cpu {
 namespace {

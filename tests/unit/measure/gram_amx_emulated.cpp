@@ -8,7 +8,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "csrc/measure/cpu/gram_amx-inl.h"
+#include "csrc/measure/simd/gram_amx-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();

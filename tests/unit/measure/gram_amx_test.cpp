@@ -1,4 +1,4 @@
-#include "csrc/measure/cpu/gram_amx.h"
+#include "csrc/measure/simd/gram_amx.h"
 
 #include <gtest/gtest.h>
 

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "csrc/measure/cpu/gram_amx.h"
-#include "csrc/measure/cpu/gram_simd.h"
+#include "csrc/measure/simd/gram.h"
+#include "csrc/measure/simd/gram_amx.h"
 
 // Heads of 16-bit outputs in hostile layouts, and the bound that every Gram kernel for them is held
 // to.

@@ -6,7 +6,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "csrc/measure/cpu/gram_vectors-inl.h"
+#include "csrc/measure/simd/gram_vectors-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();

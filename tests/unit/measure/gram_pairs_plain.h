@@ -1,6 +1,6 @@
 #pragma once
 
-#include "csrc/measure/cpu/gram_simd.h"
+#include "csrc/measure/simd/gram.h"
 
 namespace headscope::testing {
 

@@ -1,3 +1,5 @@
+#include "csrc/measure/simd/symmetric_eigenvalues.h"
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -8,8 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "csrc/measure/cpu/kernels.h"
-#include "csrc/measure/cpu/symmetric_eigenvalues_simd.h"
+#include "csrc/measure/cpu/entry_points.h"
 #include "csrc/measure/one_core.h"
 
 namespace headscope::cpu {

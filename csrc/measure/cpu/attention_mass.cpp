@@ -1,3 +1,5 @@
+#include "csrc/measure/simd/attention_mass.h"
+
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
@@ -7,9 +9,8 @@
 #include <limits>
 
 #include "csrc/measure/checks.h"
-#include "csrc/measure/cpu/attention_rows.h"
 #include "csrc/measure/cpu/elements_of.h"
-#include "csrc/measure/cpu/kernels.h"
+#include "csrc/measure/cpu/entry_points.h"
 
 namespace headscope::cpu {
 namespace {

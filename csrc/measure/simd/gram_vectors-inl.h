@@ -1,10 +1,10 @@
 // The Gram kernel on vectors, once for each SIMD target (hence no #pragma once: the guard toggles).
 // A template over what a packed row is: a token, or a pair of bf16 tokens.
-#if defined(HEADSCOPE_MEASURE_CPU_GRAM_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef HEADSCOPE_MEASURE_CPU_GRAM_VECTORS_INL_H_
-#undef HEADSCOPE_MEASURE_CPU_GRAM_VECTORS_INL_H_
+#if defined(HEADSCOPE_MEASURE_SIMD_GRAM_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEADSCOPE_MEASURE_SIMD_GRAM_VECTORS_INL_H_
+#undef HEADSCOPE_MEASURE_SIMD_GRAM_VECTORS_INL_H_
 #else
-#define HEADSCOPE_MEASURE_CPU_GRAM_VECTORS_INL_H_
+#define HEADSCOPE_MEASURE_SIMD_GRAM_VECTORS_INL_H_
 #endif
 
 #include <hwy/cache_control.h>
@@ -15,11 +15,11 @@
 #include <type_traits>
 #include <utility>
 
-#include "csrc/measure/cpu/gram_simd.h"
-#include "csrc/measure/cpu/simd_load-inl.h"
+#include "csrc/measure/simd/gram.h"
+#include "csrc/measure/simd/load-inl.h"
 
-#ifndef HEADSCOPE_MEASURE_CPU_GRAM_VECTORS_ONCE
-#define HEADSCOPE_MEASURE_CPU_GRAM_VECTORS_ONCE
+#ifndef HEADSCOPE_MEASURE_SIMD_GRAM_VECTORS_ONCE
+#define HEADSCOPE_MEASURE_SIMD_GRAM_VECTORS_ONCE
 namespace headscope::cpu {
 namespace {
 

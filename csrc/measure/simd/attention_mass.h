@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "csrc/measure/cpu/element.h"
+#include "csrc/measure/simd/element.h"
 
 // Softmax rows of sampled queries on raw memory: keys are streamed once for every query head that
 // shares them, chunk by chunk, so that the scratch of a thread does not grow with the number of

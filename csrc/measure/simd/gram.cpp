@@ -1,16 +1,16 @@
-#include "csrc/measure/cpu/gram_simd.h"
+#include "csrc/measure/simd/gram.h"
 
 #include <algorithm>
 #include <atomic>
 
 // clang-format off: foreach_target.h compiles this file once for each target and comes first.
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "csrc/measure/cpu/gram_simd.cpp"
+#define HWY_TARGET_INCLUDE "csrc/measure/simd/gram.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "csrc/measure/cpu/gram_amx.h"
-#include "csrc/measure/cpu/gram_vectors-inl.h"
+#include "csrc/measure/simd/gram_amx.h"
+#include "csrc/measure/simd/gram_vectors-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();

@@ -1,10 +1,10 @@
-#include "csrc/measure/cpu/attention_rows.h"
+#include "csrc/measure/simd/attention_mass.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "csrc/measure/cpu/row_stream.h"
+#include "csrc/measure/simd/row_stream.h"
 
 namespace headscope::cpu {
 namespace {

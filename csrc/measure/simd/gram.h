@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "csrc/measure/cpu/element.h"
+#include "csrc/measure/simd/element.h"
 
 // Second moments of one head, with the widest vectors of the CPU at hand (docs/kernels/cpu.md).
 namespace headscope::cpu {

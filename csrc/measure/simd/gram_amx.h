@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "csrc/measure/cpu/element.h"
-#include "csrc/measure/cpu/gram_simd.h"
+#include "csrc/measure/simd/element.h"
+#include "csrc/measure/simd/gram.h"
 
 // Second moments of 16-bit activations by Intel AMX (docs/kernels/cpu.md). add_gram calls this
 // where it can.

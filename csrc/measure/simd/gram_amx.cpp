@@ -1,4 +1,4 @@
-#include "csrc/measure/cpu/gram_amx.h"
+#include "csrc/measure/simd/gram_amx.h"
 
 #ifdef HEADSCOPE_AMX
 #include <asm/prctl.h>
@@ -11,11 +11,11 @@
 
 // clang-format off: foreach_target.h compiles this file once for each target and comes first.
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "csrc/measure/cpu/gram_amx.cpp"
+#define HWY_TARGET_INCLUDE "csrc/measure/simd/gram_amx.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "csrc/measure/cpu/gram_amx-inl.h"
+#include "csrc/measure/simd/gram_amx-inl.h"
 // clang-format on
 
 // Every CPU with AMX has AVX-512: one target is enough.

@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "csrc/measure/cpu/interleaved-inl.h"
+#include "csrc/measure/simd/interleaved-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace headscope::cpu::HWY_NAMESPACE {

@@ -1,4 +1,4 @@
-#include "csrc/measure/cpu/symmetric_eigenvalues_simd.h"
+#include "csrc/measure/simd/symmetric_eigenvalues.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,13 +11,13 @@
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "csrc/measure/cpu/symmetric_eigenvalues_simd.cpp"
+#define HWY_TARGET_INCLUDE "csrc/measure/simd/symmetric_eigenvalues.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target.h, which compiles this file once an instruction set.
 #include <hwy/highway.h>
 
-#include "csrc/measure/cpu/ql_iteration-inl.h"
-#include "csrc/measure/cpu/tridiagonal-inl.h"
+#include "csrc/measure/simd/ql_iteration-inl.h"
+#include "csrc/measure/simd/tridiagonal-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace headscope::cpu::HWY_NAMESPACE {

@@ -1,4 +1,4 @@
-#include "csrc/measure/cpu/attention_simd.h"
+#include "csrc/measure/simd/attention_vectors.h"
 
 #include <hwy/cache_control.h>
 
@@ -10,12 +10,12 @@
 
 // clang-format off: foreach_target.h compiles this file once for each target and comes first.
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "csrc/measure/cpu/attention_simd.cpp"
+#define HWY_TARGET_INCLUDE "csrc/measure/simd/attention_vectors.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "csrc/measure/cpu/simd_load-inl.h"
-#include "csrc/measure/cpu/simd_math-inl.h"
+#include "csrc/measure/simd/load-inl.h"
+#include "csrc/measure/simd/math-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();

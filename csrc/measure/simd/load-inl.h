@@ -1,9 +1,9 @@
 // Widening loads, once for each SIMD target (hence no #pragma once: the guard toggles).
-#if defined(HEADSCOPE_MEASURE_CPU_SIMD_LOAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef HEADSCOPE_MEASURE_CPU_SIMD_LOAD_INL_H_
-#undef HEADSCOPE_MEASURE_CPU_SIMD_LOAD_INL_H_
+#if defined(HEADSCOPE_MEASURE_SIMD_LOAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEADSCOPE_MEASURE_SIMD_LOAD_INL_H_
+#undef HEADSCOPE_MEASURE_SIMD_LOAD_INL_H_
 #else
-#define HEADSCOPE_MEASURE_CPU_SIMD_LOAD_INL_H_
+#define HEADSCOPE_MEASURE_SIMD_LOAD_INL_H_
 #endif
 
 #include <hwy/highway.h>
@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "csrc/measure/cpu/element.h"
+#include "csrc/measure/simd/element.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace headscope::cpu::HWY_NAMESPACE {

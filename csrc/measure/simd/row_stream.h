@@ -10,10 +10,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "csrc/measure/cpu/attention_rows.h"
-#include "csrc/measure/cpu/attention_simd.h"
+#include "csrc/measure/simd/attention_mass.h"
+#include "csrc/measure/simd/attention_vectors.h"
 
-// How keys pass by the sampled rows of one key head; attention_rows.cpp says what is kept of it.
+// How keys pass by the sampled rows of one key head; attention_mass.cpp says what is kept of it.
 namespace headscope::cpu {
 
 inline constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "csrc/measure/cpu/kernels.h"
-#include "csrc/measure/cpu/symmetric_eigenvalues_simd.h"
+#include "csrc/measure/cpu/entry_points.h"
+#include "csrc/measure/simd/symmetric_eigenvalues.h"
 #include "headscope/measure.h"
 #include "headscope/spectrum.h"
 #include "tests/support/hostile.h"

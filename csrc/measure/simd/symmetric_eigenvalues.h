@@ -3,7 +3,7 @@
 #include <cstdint>
 
 // Eigenvalues of many small symmetric matrices, one matrix a SIMD lane (docs/kernels/
-// cpu_eigenvalues.md). No torch here: raw pointers, no allocation outlives a call.
+// cpu_symmetric_eigenvalues.md). No torch here: raw pointers, no allocation outlives a call.
 namespace headscope::cpu {
 
 /// Largest order of the kernels. A call holds n (n + 1) / 2 + 17 n vectors, 19 n where there are 32

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "csrc/measure/cpu/interleaved-inl.h"
+#include "csrc/measure/simd/interleaved-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace headscope::cpu::HWY_NAMESPACE {

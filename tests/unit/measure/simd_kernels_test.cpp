@@ -7,9 +7,9 @@
 #include <limits>
 #include <vector>
 
-#include "csrc/measure/cpu/attention_rows.h"
-#include "csrc/measure/cpu/attention_simd.h"
-#include "csrc/measure/cpu/gram_simd.h"
+#include "csrc/measure/simd/attention_mass.h"
+#include "csrc/measure/simd/attention_vectors.h"
+#include "csrc/measure/simd/gram.h"
 #include "tests/support/simd_targets.h"
 
 // The kernels on raw memory, where an operator would not show what is asked of them.

@@ -1,9 +1,9 @@
 // Elementary functions, once for each SIMD target (hence no #pragma once: the guard toggles).
-#if defined(HEADSCOPE_MEASURE_CPU_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef HEADSCOPE_MEASURE_CPU_SIMD_MATH_INL_H_
-#undef HEADSCOPE_MEASURE_CPU_SIMD_MATH_INL_H_
+#if defined(HEADSCOPE_MEASURE_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEADSCOPE_MEASURE_SIMD_MATH_INL_H_
+#undef HEADSCOPE_MEASURE_SIMD_MATH_INL_H_
 #else
-#define HEADSCOPE_MEASURE_CPU_SIMD_MATH_INL_H_
+#define HEADSCOPE_MEASURE_SIMD_MATH_INL_H_
 #endif
 
 #include <hwy/contrib/math/math-inl.h>

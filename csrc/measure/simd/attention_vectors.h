@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <limits>
 
-#include "csrc/measure/cpu/element.h"
+#include "csrc/measure/simd/element.h"
 
 // The vectorised steps of the attention rows, on the widest vectors of the CPU at hand; the order
-// in which they run is attention_rows.cpp's (docs/kernels/cpu.md).
+// in which they run is attention_mass.cpp's (docs/kernels/cpu.md).
 namespace headscope::cpu {
 
 /// Vectors of no target hold more sums than this.
