@@ -14,7 +14,7 @@
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace headscope::cpu::HWY_NAMESPACE {
+namespace headscope::simd::HWY_NAMESPACE {
 
 bool is_avx512() { return HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3; }
 
@@ -31,11 +31,11 @@ void add_gram_f64(const HeadTokens& z, const double* shift, GramShare share, dou
   add_tokens<Tokens>(z, shift, share, block, gram, sum);
 }
 
-}  // namespace headscope::cpu::HWY_NAMESPACE
+}  // namespace headscope::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace headscope::cpu {
+namespace headscope::simd {
 
 HWY_EXPORT(add_gram_f32);
 HWY_EXPORT(add_gram_f64);
@@ -82,5 +82,5 @@ void add_gram(const HeadTokens& z, const double* shift, GramShare share, double*
   HWY_DYNAMIC_DISPATCH(add_gram_f64)(z, shift, share, workspace, gram, sum);
 }
 
-}  // namespace headscope::cpu
+}  // namespace headscope::simd
 #endif

@@ -19,7 +19,7 @@
 #include "csrc/measure/simd/load-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace headscope::cpu::HWY_NAMESPACE {
+namespace headscope::simd::HWY_NAMESPACE {
 
 // A word is a pair of bf16: one column of two successive tokens, the earlier one in the low half.
 constexpr int64_t kPanel = 16;  // columns of z in a tile
@@ -378,7 +378,7 @@ HWY_INLINE void add_gram_tiles(const HeadTokens& z, const float* shift, GramShar
   }
 }
 
-}  // namespace headscope::cpu::HWY_NAMESPACE
+}  // namespace headscope::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -21,14 +21,14 @@
 // Every CPU with AMX has AVX-512: one target is enough.
 #if defined(HEADSCOPE_AMX) && HWY_TARGET == HWY_AVX3
 HWY_BEFORE_NAMESPACE();
-namespace headscope::cpu::HWY_NAMESPACE {
+namespace headscope::simd::HWY_NAMESPACE {
 
 void add_gram_hardware(const HeadTokens& z, const float* shift, GramShare share, float* workspace,
                        float* gram, float* sum) {
   add_gram_tiles<HardwareTiles>(z, shift, share, workspace, gram, sum);
 }
 
-}  // namespace headscope::cpu::HWY_NAMESPACE
+}  // namespace headscope::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif
 
@@ -39,7 +39,7 @@ HWY_AFTER_NAMESPACE();
 #define HEADSCOPE_AMX_KERNEL 0
 #endif
 
-namespace headscope::cpu {
+namespace headscope::simd {
 namespace {
 
 std::atomic<bool> is_allowed = true;
@@ -100,5 +100,5 @@ bool add_gram_amx([[maybe_unused]] const HeadTokens& z, [[maybe_unused]] const f
   return false;
 }
 
-}  // namespace headscope::cpu
+}  // namespace headscope::simd
 #endif

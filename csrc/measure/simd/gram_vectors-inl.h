@@ -20,7 +20,7 @@
 
 #ifndef HEADSCOPE_MEASURE_SIMD_GRAM_VECTORS_ONCE
 #define HEADSCOPE_MEASURE_SIMD_GRAM_VECTORS_ONCE
-namespace headscope::cpu {
+namespace headscope::simd {
 namespace {
 
 // Tokens per block. Each block is summed on its own and then added to G: the rounding error grows
@@ -42,11 +42,11 @@ int64_t block_tokens(int64_t width, int64_t sum_bytes) {
 }
 
 }  // namespace
-}  // namespace headscope::cpu
+}  // namespace headscope::simd
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace headscope::cpu::HWY_NAMESPACE {
+namespace headscope::simd::HWY_NAMESPACE {
 
 // Tiles of at most kTileVectors columns of vectors, kTileSums in all: 12 accumulators in 16
 // registers, or 24 in 32. The wider a tile, the fewer loads for its products.
@@ -370,7 +370,7 @@ HWY_INLINE void add_tokens(const HeadTokens& z, const Sum* shift, GramShare shar
   }
 }
 
-}  // namespace headscope::cpu::HWY_NAMESPACE
+}  // namespace headscope::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

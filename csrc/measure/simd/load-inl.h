@@ -14,7 +14,7 @@
 #include "csrc/measure/simd/element.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace headscope::cpu::HWY_NAMESPACE {
+namespace headscope::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// Element types that a vector of Sum is loaded from in one step.
@@ -81,7 +81,7 @@ HWY_INLINE void widen_strided(const In* source, int64_t stride, int64_t count, S
   for (; i < count; ++i) target[i] = widen_one<Sum>(source[i * stride]);
 }
 
-}  // namespace headscope::cpu::HWY_NAMESPACE
+}  // namespace headscope::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -14,7 +14,7 @@
 #include "csrc/measure/simd/attention_vectors.h"
 
 // How keys pass by the sampled rows of one key head; attention_mass.cpp says what is kept of it.
-namespace headscope::cpu {
+namespace headscope::simd {
 
 inline constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
@@ -395,4 +395,4 @@ void for_each_stream(const RowsCall& call, KeyHeads range, int64_t value_width, 
   }
 }
 
-}  // namespace headscope::cpu
+}  // namespace headscope::simd

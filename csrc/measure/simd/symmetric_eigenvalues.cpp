@@ -20,7 +20,7 @@
 #include "csrc/measure/simd/tridiagonal-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace headscope::cpu::HWY_NAMESPACE {
+namespace headscope::simd::HWY_NAMESPACE {
 namespace {
 
 /// The matrices of a group: one a lane, and the power of two that brings each to at most 1.
@@ -234,11 +234,11 @@ int64_t lanes() { return kLanes<float>; }
 
 int64_t column() { return kLanes<double>; }
 
-}  // namespace headscope::cpu::HWY_NAMESPACE
+}  // namespace headscope::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace headscope::cpu {
+namespace headscope::simd {
 
 HWY_EXPORT(solve_f32);
 HWY_EXPORT(solve_f64);
@@ -246,23 +246,23 @@ HWY_EXPORT(grain);
 HWY_EXPORT(lanes);
 HWY_EXPORT(column);
 
-int64_t simd_eigenvalue_targets() { return HWY_TARGETS; }
+int64_t eigenvalue_targets() { return HWY_TARGETS; }
 
-int64_t simd_eigenvalue_grain() { return HWY_DYNAMIC_DISPATCH(grain)(); }
+int64_t eigenvalue_grain() { return HWY_DYNAMIC_DISPATCH(grain)(); }
 
-int64_t simd_eigenvalue_lanes() { return HWY_DYNAMIC_DISPATCH(lanes)(); }
+int64_t eigenvalue_lanes() { return HWY_DYNAMIC_DISPATCH(lanes)(); }
 
-int64_t simd_eigenvalue_column() { return HWY_DYNAMIC_DISPATCH(column)(); }
+int64_t eigenvalue_column() { return HWY_DYNAMIC_DISPATCH(column)(); }
 
-void simd_eigenvalues(const float* matrices, int64_t count, int64_t n, int64_t max_sweeps,
-                      double* values, SolveState* states) {
+void symmetric_eigenvalues(const float* matrices, int64_t count, int64_t n, int64_t max_sweeps,
+                           double* values, SolveState* states) {
   HWY_DYNAMIC_DISPATCH(solve_f32)(matrices, count, n, max_sweeps, values, states);
 }
 
-void simd_eigenvalues(const double* matrices, int64_t count, int64_t n, int64_t max_sweeps,
-                      double* values, SolveState* states) {
+void symmetric_eigenvalues(const double* matrices, int64_t count, int64_t n, int64_t max_sweeps,
+                           double* values, SolveState* states) {
   HWY_DYNAMIC_DISPATCH(solve_f64)(matrices, count, n, max_sweeps, values, states);
 }
 
-}  // namespace headscope::cpu
+}  // namespace headscope::simd
 #endif

@@ -5,7 +5,7 @@
 namespace headscope::testing {
 
 /// add_gram_amx on emulated tiles, packed by the vectors of the chosen SIMD target.
-void add_gram_emulated(const cpu::HeadTokens& z, const float* shift, cpu::GramShare share,
+void add_gram_emulated(const simd::HeadTokens& z, const float* shift, simd::GramShare share,
                        float* workspace, float* gram, float* sum);
 
 }  // namespace headscope::testing

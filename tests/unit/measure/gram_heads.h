@@ -18,7 +18,7 @@
 
 // Heads of 16-bit outputs in hostile layouts, and the bound that every Gram kernel for them is held
 // to.
-namespace headscope::cpu {
+namespace headscope::simd {
 
 inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -203,4 +203,4 @@ inline void for_each_head(int64_t most_tokens, int64_t widest,
   }
 }
 
-}  // namespace headscope::cpu
+}  // namespace headscope::simd
