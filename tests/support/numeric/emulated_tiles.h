@@ -8,21 +8,21 @@
 #include <cstdint>
 #include <cstring>
 
-#include "csrc/measure/cpu/amx_tiles.h"
+#include "csrc/measure/simd/amx_tiles.h"
 
 namespace headscope::testing {
 
 struct TileState {
-  using Tile = std::array<std::array<uint32_t, cpu::kTileRowBytes / 4>, cpu::kTileRows>;
-  cpu::TileConfig config;
+  using Tile = std::array<std::array<uint32_t, simd::kTileRowBytes / 4>, simd::kTileRows>;
+  simd::TileConfig config;
   bool is_configured = false;
-  std::array<Tile, cpu::kTiles> tiles = {};
+  std::array<Tile, simd::kTiles> tiles = {};
 };
 
 /// The tile registers in plain C++, as Intel's manual (SDM volume 2) has the instructions: palette
 /// 1, and what raises #UD or #GP on a CPU fails the test. One thread at a time.
 struct EmulatedTiles {
-  static void configure(const cpu::TileConfig& config) {
+  static void configure(const simd::TileConfig& config) {
     state = {};
     if (const char* fault = fault_of(config)) {
       ADD_FAILURE() << "LDTILECFG: " << fault;
@@ -66,7 +66,7 @@ struct EmulatedTiles {
         !is_usable<kRight>("TDPBF16PS")) {
       return;
     }
-    const cpu::TileConfig& config = state.config;
+    const simd::TileConfig& config = state.config;
     const int pairs = config.row_bytes[kLeft] / 4, columns = config.row_bytes[kSum] / 4;
     if (config.row_bytes[kSum] % 4 != 0 || config.row_bytes[kLeft] % 4 != 0 ||
         config.row_bytes[kRight] % 4 != 0 || config.rows[kSum] != config.rows[kLeft] ||
@@ -93,15 +93,15 @@ struct EmulatedTiles {
   using Tile = TileState::Tile;
   static inline TileState state;
 
-  static const char* fault_of(const cpu::TileConfig& config) {
+  static const char* fault_of(const simd::TileConfig& config) {
     if (config.palette > 1) return "the palette is not known";
     for (const uint8_t byte : config.reserved) {
       if (byte != 0) return "a reserved byte is set";
     }
     for (int tile = 0; tile < 16; ++tile) {
       const int64_t rows = config.rows[tile], bytes = config.row_bytes[tile];
-      if (tile >= cpu::kTiles && (rows != 0 || bytes != 0)) return "there are 8 tiles";
-      if (rows > cpu::kTileRows || bytes > cpu::kTileRowBytes) return "a tile is 16 x 64 bytes";
+      if (tile >= simd::kTiles && (rows != 0 || bytes != 0)) return "there are 8 tiles";
+      if (rows > simd::kTileRows || bytes > simd::kTileRowBytes) return "a tile is 16 x 64 bytes";
       if ((rows == 0) != (bytes == 0))
         return "a tile has rows without bytes, or bytes without rows";
     }
@@ -110,7 +110,7 @@ struct EmulatedTiles {
 
   template <int kTile>
   static bool is_usable(const char* instruction) {
-    static_assert(kTile >= 0 && kTile < cpu::kTiles, "there are 8 tiles");
+    static_assert(kTile >= 0 && kTile < simd::kTiles, "there are 8 tiles");
     if (state.is_configured && state.config.rows[kTile] != 0) return true;
     ADD_FAILURE() << instruction << ": tile " << kTile << " is not configured";
     return false;

@@ -13,7 +13,7 @@
 #include "tests/support/numeric/simd_targets.h"
 
 #ifndef HEADSCOPE_EMULATED
-#include "csrc/measure/cpu/gram_amx.h"
+#include "csrc/measure/simd/gram_amx.h"
 #endif
 
 namespace headscope::testing {
@@ -46,16 +46,16 @@ inline void ask_for_tiles() {
 inline const char* missing_for(int64_t target) {
   if (target != kAmxTarget) return nullptr;
   ask_for_tiles();
-  return cpu::amx_missing();
+  return simd::amx_missing();
 }
 
 /// Lets the Gram kernel use one implementation while it lives.
 class WithGramTarget {
  public:
   explicit WithGramTarget(int64_t target) : simd_(target == kAmxTarget ? 0 : target) {
-    cpu::allow_amx_for_test(target == kAmxTarget);
+    simd::allow_amx_for_test(target == kAmxTarget);
   }
-  ~WithGramTarget() { cpu::allow_amx_for_test(true); }
+  ~WithGramTarget() { simd::allow_amx_for_test(true); }
   WithGramTarget(const WithGramTarget&) = delete;
   WithGramTarget& operator=(const WithGramTarget&) = delete;
 

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "csrc/measure/cuda/device.h"
-#include "csrc/measure/cuda/kernels.h"
+#include "csrc/measure/cuda/entry_points.h"
 
 namespace headscope::cuda {
 namespace {

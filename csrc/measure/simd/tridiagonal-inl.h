@@ -15,10 +15,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "csrc/measure/cpu/interleaved-inl.h"
+#include "csrc/measure/simd/interleaved-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace headscope::cpu::HWY_NAMESPACE {
+namespace headscope::simd::HWY_NAMESPACE {
 namespace {
 
 // Groups of lanes whose QL sweeps are interleaved, to hide the latency of the divisions.
@@ -282,7 +282,7 @@ void tridiagonalise(Scratch<T>& s, size_t order, const Column<double>* diagonal,
 }
 
 }  // namespace
-}  // namespace headscope::cpu::HWY_NAMESPACE
+}  // namespace headscope::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

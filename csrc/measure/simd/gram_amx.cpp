@@ -1,4 +1,4 @@
-#include "csrc/measure/cpu/gram_amx.h"
+#include "csrc/measure/simd/gram_amx.h"
 
 #ifdef HEADSCOPE_AMX
 #include <asm/prctl.h>
@@ -11,24 +11,24 @@
 
 // clang-format off: foreach_target.h compiles this file once for each target and comes first.
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "csrc/measure/cpu/gram_amx.cpp"
+#define HWY_TARGET_INCLUDE "csrc/measure/simd/gram_amx.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "csrc/measure/cpu/gram_amx-inl.h"
+#include "csrc/measure/simd/gram_amx-inl.h"
 // clang-format on
 
 // Every CPU with AMX has AVX-512: one target is enough.
 #if defined(HEADSCOPE_AMX) && HWY_TARGET == HWY_AVX3
 HWY_BEFORE_NAMESPACE();
-namespace headscope::cpu::HWY_NAMESPACE {
+namespace headscope::simd::HWY_NAMESPACE {
 
 void add_gram_hardware(const HeadTokens& z, const float* shift, GramShare share, float* workspace,
                        float* gram, float* sum) {
   add_gram_tiles<HardwareTiles>(z, shift, share, workspace, gram, sum);
 }
 
-}  // namespace headscope::cpu::HWY_NAMESPACE
+}  // namespace headscope::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif
 
@@ -39,7 +39,7 @@ HWY_AFTER_NAMESPACE();
 #define HEADSCOPE_AMX_KERNEL 0
 #endif
 
-namespace headscope::cpu {
+namespace headscope::simd {
 namespace {
 
 std::atomic<bool> is_allowed = true;
@@ -100,5 +100,5 @@ bool add_gram_amx([[maybe_unused]] const HeadTokens& z, [[maybe_unused]] const f
   return false;
 }
 
-}  // namespace headscope::cpu
+}  // namespace headscope::simd
 #endif

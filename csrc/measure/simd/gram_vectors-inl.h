@@ -1,10 +1,10 @@
 // The Gram kernel on vectors, once for each SIMD target (hence no #pragma once: the guard toggles).
 // A template over what a packed row is: a token, or a pair of bf16 tokens.
-#if defined(HEADSCOPE_MEASURE_CPU_GRAM_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef HEADSCOPE_MEASURE_CPU_GRAM_VECTORS_INL_H_
-#undef HEADSCOPE_MEASURE_CPU_GRAM_VECTORS_INL_H_
+#if defined(HEADSCOPE_MEASURE_SIMD_GRAM_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEADSCOPE_MEASURE_SIMD_GRAM_VECTORS_INL_H_
+#undef HEADSCOPE_MEASURE_SIMD_GRAM_VECTORS_INL_H_
 #else
-#define HEADSCOPE_MEASURE_CPU_GRAM_VECTORS_INL_H_
+#define HEADSCOPE_MEASURE_SIMD_GRAM_VECTORS_INL_H_
 #endif
 
 #include <hwy/cache_control.h>
@@ -15,12 +15,12 @@
 #include <type_traits>
 #include <utility>
 
-#include "csrc/measure/cpu/gram_simd.h"
-#include "csrc/measure/cpu/simd_load-inl.h"
+#include "csrc/measure/simd/gram.h"
+#include "csrc/measure/simd/load-inl.h"
 
-#ifndef HEADSCOPE_MEASURE_CPU_GRAM_VECTORS_ONCE
-#define HEADSCOPE_MEASURE_CPU_GRAM_VECTORS_ONCE
-namespace headscope::cpu {
+#ifndef HEADSCOPE_MEASURE_SIMD_GRAM_VECTORS_ONCE
+#define HEADSCOPE_MEASURE_SIMD_GRAM_VECTORS_ONCE
+namespace headscope::simd {
 namespace {
 
 // Tokens per block. Each block is summed on its own and then added to G: the rounding error grows
@@ -42,11 +42,11 @@ int64_t block_tokens(int64_t width, int64_t sum_bytes) {
 }
 
 }  // namespace
-}  // namespace headscope::cpu
+}  // namespace headscope::simd
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace headscope::cpu::HWY_NAMESPACE {
+namespace headscope::simd::HWY_NAMESPACE {
 
 // Tiles of at most kTileVectors columns of vectors, kTileSums in all: 12 accumulators in 16
 // registers, or 24 in 32. The wider a tile, the fewer loads for its products.
@@ -370,7 +370,7 @@ HWY_INLINE void add_tokens(const HeadTokens& z, const Sum* shift, GramShare shar
   }
 }
 
-}  // namespace headscope::cpu::HWY_NAMESPACE
+}  // namespace headscope::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -1,9 +1,9 @@
 // Widening loads, once for each SIMD target (hence no #pragma once: the guard toggles).
-#if defined(HEADSCOPE_MEASURE_CPU_SIMD_LOAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef HEADSCOPE_MEASURE_CPU_SIMD_LOAD_INL_H_
-#undef HEADSCOPE_MEASURE_CPU_SIMD_LOAD_INL_H_
+#if defined(HEADSCOPE_MEASURE_SIMD_LOAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEADSCOPE_MEASURE_SIMD_LOAD_INL_H_
+#undef HEADSCOPE_MEASURE_SIMD_LOAD_INL_H_
 #else
-#define HEADSCOPE_MEASURE_CPU_SIMD_LOAD_INL_H_
+#define HEADSCOPE_MEASURE_SIMD_LOAD_INL_H_
 #endif
 
 #include <hwy/highway.h>
@@ -11,10 +11,10 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "csrc/measure/cpu/element.h"
+#include "csrc/measure/simd/element.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace headscope::cpu::HWY_NAMESPACE {
+namespace headscope::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// Element types that a vector of Sum is loaded from in one step.
@@ -81,7 +81,7 @@ HWY_INLINE void widen_strided(const In* source, int64_t stride, int64_t count, S
   for (; i < count; ++i) target[i] = widen_one<Sum>(source[i * stride]);
 }
 
-}  // namespace headscope::cpu::HWY_NAMESPACE
+}  // namespace headscope::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

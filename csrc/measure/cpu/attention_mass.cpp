@@ -1,3 +1,5 @@
+#include "csrc/measure/simd/attention_mass.h"
+
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
@@ -7,14 +9,13 @@
 #include <limits>
 
 #include "csrc/measure/checks.h"
-#include "csrc/measure/cpu/attention_rows.h"
-#include "csrc/measure/cpu/elements_of.h"
-#include "csrc/measure/cpu/kernels.h"
+#include "csrc/measure/cpu/element_of.h"
+#include "csrc/measure/cpu/entry_points.h"
 
 namespace headscope::cpu {
 namespace {
 
-Strided4 strided(const at::Tensor& x) {
+simd::Strided4 strided(const at::Tensor& x) {
   return {x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2), x.stride(3)};
 }
 
@@ -54,14 +55,14 @@ struct Call {
   }
 
   at::Tensor positions, bias, documents, sinks;
-  RowsCall raw;
+  simd::RowsCall raw;
 };
 
 /// Calls visit(KeyHeads) for parts of all of them, shared out among the threads.
 template <typename Visit>
-void share_key_heads(const RowsCall& call, const Visit& visit) {
+void share_key_heads(const simd::RowsCall& call, const Visit& visit) {
   at::parallel_for(0, call.batch * call.key_heads, 1, [&](int64_t first, int64_t last) {
-    visit(KeyHeads{first, last});
+    visit(simd::KeyHeads{first, last});
   });
 }
 
@@ -83,14 +84,15 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tenso
     return {mass, score, entropy, max_logit, log_sum_exp, first_mass};
 
   const Call own(q, k, rows, call);
-  const TargetIndex index(targets.const_data_ptr<int64_t>(), offsets.const_data_ptr<int64_t>(),
-                          batch * sampled, groups);
+  const simd::TargetIndex index(targets.const_data_ptr<int64_t>(),
+                                offsets.const_data_ptr<int64_t>(), batch * sampled, groups);
   AT_DISPATCH_FLOATING_TYPES(mass.scalar_type(), "headscope::attention_mass", [&] {
-    const MassOutputs<scalar_t> out = {
+    const simd::MassOutputs<scalar_t> out = {
         mass.data_ptr<scalar_t>(),        score.data_ptr<scalar_t>(),
         entropy.data_ptr<scalar_t>(),     max_logit.data_ptr<scalar_t>(),
         log_sum_exp.data_ptr<scalar_t>(), first_mass.data_ptr<scalar_t>()};
-    share_key_heads(own.raw, [&](KeyHeads part) { measure_rows(own.raw, part, index, out); });
+    share_key_heads(own.raw,
+                    [&](simd::KeyHeads part) { simd::measure_rows(own.raw, part, index, out); });
   });
   return {mass, score, entropy, max_logit, log_sum_exp, first_mass};
 }
@@ -103,11 +105,12 @@ at::Tensor recompute_rows(const at::Tensor& q, const at::Tensor& k, const at::Te
       q.options().dtype(q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat));
   if (out.numel() == 0) return out;
   const Call own(q, k, rows, call);
-  const Strided4 values = strided(v);
+  const simd::Strided4 values = strided(v);
   AT_DISPATCH_FLOATING_TYPES(out.scalar_type(), "headscope::recompute_rows", [&] {
     scalar_t* data = out.data_ptr<scalar_t>();
-    share_key_heads(own.raw,
-                    [&](KeyHeads part) { output_rows(own.raw, part, values, v.size(3), data); });
+    share_key_heads(own.raw, [&](simd::KeyHeads part) {
+      simd::output_rows(own.raw, part, values, v.size(3), data);
+    });
   });
   return out;
 }

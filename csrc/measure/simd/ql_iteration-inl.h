@@ -13,10 +13,10 @@
 #include <cstdint>
 #include <limits>
 
-#include "csrc/measure/cpu/interleaved-inl.h"
+#include "csrc/measure/simd/interleaved-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace headscope::cpu::HWY_NAMESPACE {
+namespace headscope::simd::HWY_NAMESPACE {
 namespace {
 
 /// QL without square roots (Pal, Walker and Kahan; LAPACK's sterf) on G groups in lockstep. Every
@@ -180,7 +180,7 @@ inline void sort_lanes(const Column<double>& values, size_t n) {
 }
 
 }  // namespace
-}  // namespace headscope::cpu::HWY_NAMESPACE
+}  // namespace headscope::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 // Activations as the kernels see them: raw memory, an element type and strides. No torch here.
-namespace headscope::cpu {
+namespace headscope::simd {
 
 enum class Element : uint8_t { kF64, kF32, kBF16, kF16 };
 
@@ -37,4 +37,4 @@ void visit_elements(const void* data, Element element, int64_t offset, Visit&& v
   }
 }
 
-}  // namespace headscope::cpu
+}  // namespace headscope::simd

@@ -1,4 +1,4 @@
-#include "csrc/measure/cpu/attention_simd.h"
+#include "csrc/measure/simd/attention_vectors.h"
 
 #include <hwy/cache_control.h>
 
@@ -10,16 +10,16 @@
 
 // clang-format off: foreach_target.h compiles this file once for each target and comes first.
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "csrc/measure/cpu/attention_simd.cpp"
+#define HWY_TARGET_INCLUDE "csrc/measure/simd/attention_vectors.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "csrc/measure/cpu/simd_load-inl.h"
-#include "csrc/measure/cpu/simd_math-inl.h"
+#include "csrc/measure/simd/load-inl.h"
+#include "csrc/measure/simd/math-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace headscope::cpu::HWY_NAMESPACE {
+namespace headscope::simd::HWY_NAMESPACE {
 
 // Keys of a panel's tile: as many accumulators as leave registers for a key and a query, and no
 // more than there are general registers to address their keys.
@@ -316,11 +316,11 @@ const AttentionKernels<Sum>& table() {
 const AttentionKernels<float>& kernels_f32() { return table<float>(); }
 const AttentionKernels<double>& kernels_f64() { return table<double>(); }
 
-}  // namespace headscope::cpu::HWY_NAMESPACE
+}  // namespace headscope::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace headscope::cpu {
+namespace headscope::simd {
 
 HWY_EXPORT(kernels_f32);
 HWY_EXPORT(kernels_f64);
@@ -335,5 +335,5 @@ const AttentionKernels<double>& attention_kernels() {
   return HWY_DYNAMIC_DISPATCH(kernels_f64)();
 }
 
-}  // namespace headscope::cpu
+}  // namespace headscope::simd
 #endif

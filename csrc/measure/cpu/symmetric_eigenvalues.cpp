@@ -1,3 +1,5 @@
+#include "csrc/measure/simd/symmetric_eigenvalues.h"
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -8,8 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "csrc/measure/cpu/kernels.h"
-#include "csrc/measure/cpu/symmetric_eigenvalues_simd.h"
+#include "csrc/measure/cpu/entry_points.h"
 #include "csrc/measure/one_core.h"
 
 namespace headscope::cpu {
@@ -47,14 +48,14 @@ void wait_awake(Done&& done) {
 
 template <typename T>
 at::Tensor small_eigenvalues(const at::Tensor& matrices, int64_t max_sweeps) {
-  const int64_t count = matrices.size(0), n = matrices.size(1), grain = simd_eigenvalue_grain();
+  const int64_t count = matrices.size(0), n = matrices.size(1), grain = simd::eigenvalue_grain();
   at::Tensor values = at::empty({count, n}, matrices.options().dtype(at::kDouble));
-  std::vector<SolveState> states(static_cast<size_t>(count));
+  std::vector<simd::SolveState> states(static_cast<size_t>(count));
   const T* source = matrices.const_data_ptr<T>();
   double* out = values.data_ptr<double>();
   const auto solve = [&](int64_t first, int64_t last) {
-    simd_eigenvalues(source + first * n * n, last - first, n, max_sweeps, out + first * n,
-                     states.data() + first);
+    simd::symmetric_eigenvalues(source + first * n * n, last - first, n, max_sweeps,
+                                out + first * n, states.data() + first);
   };
   const int64_t threads =
       measure::OneCore::active() || at::in_parallel_region()
@@ -66,9 +67,9 @@ at::Tensor small_eigenvalues(const at::Tensor& matrices, int64_t max_sweeps) {
     // Whoever is free takes the next part: as few as are equally many for all threads, larger ones
     // first. Their ends split no group, but where groups do not divide among the threads. A
     // matrix's bits do not depend on which it shares a part with.
-    const int64_t lanes = simd_eigenvalue_lanes(),
-                  unit =
-                      (count + lanes - 1) / lanes % threads == 0 ? lanes : simd_eigenvalue_column(),
+    const int64_t lanes = simd::eigenvalue_lanes(),
+                  unit = (count + lanes - 1) / lanes % threads == 0 ? lanes
+                                                                    : simd::eigenvalue_column(),
                   units = (count + unit - 1) / unit;
     const int64_t parts = threads * ((count + grain * threads - 1) / (grain * threads));
     const auto begin_of = [&](int64_t part) {
@@ -84,7 +85,7 @@ at::Tensor small_eigenvalues(const at::Tensor& matrices, int64_t max_sweeps) {
     });
   }
   for (int64_t m = 0; m < count; ++m) {
-    if (states[static_cast<size_t>(m)] != SolveState::kNotConverged) continue;
+    if (states[static_cast<size_t>(m)] != simd::SolveState::kNotConverged) continue;
     values[m].copy_(lapack_eigenvalues(matrices.narrow(0, m, 1)).squeeze(0));
     fallbacks.fetch_add(1, std::memory_order_relaxed);
   }
@@ -100,8 +101,8 @@ at::Tensor symmetric_eigenvalues(const at::Tensor& matrices, std::optional<int64
   const auto out_sizes = matrices.sizes().slice(0, matrices.dim() - 1);
   if (matrices.numel() == 0) return at::empty(out_sizes, matrices.options().dtype(at::kDouble));
   const at::Tensor work = matrices.reshape({-1, n, n}).contiguous();
-  if (n > kMaxSimdOrder) return large_eigenvalues(work).reshape(out_sizes);
-  const int64_t sweeps = max_sweeps.value_or(sweep_limit(n));
+  if (n > simd::kMaxOrder) return large_eigenvalues(work).reshape(out_sizes);
+  const int64_t sweeps = max_sweeps.value_or(simd::sweep_limit(n));
   const at::Tensor values = work.scalar_type() == at::kFloat
                                 ? small_eigenvalues<float>(work, sweeps)
                                 : small_eigenvalues<double>(work, sweeps);

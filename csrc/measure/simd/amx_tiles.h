@@ -4,7 +4,7 @@
 
 // The tile registers of Intel AMX, as a policy: kernels are templates over it, so that the tests
 // can run them on an emulation (tests/support/numeric/emulated_tiles.h) where no such CPU is.
-namespace headscope::cpu {
+namespace headscope::simd {
 
 inline constexpr int kTiles = 8;
 /// Of a full tile: 16 rows of 64 bytes.
@@ -75,4 +75,4 @@ struct HardwareTiles {
 };
 #endif
 
-}  // namespace headscope::cpu
+}  // namespace headscope::simd

@@ -1,20 +1,20 @@
-#include "csrc/measure/cpu/gram_simd.h"
+#include "csrc/measure/simd/gram.h"
 
 #include <algorithm>
 #include <atomic>
 
 // clang-format off: foreach_target.h compiles this file once for each target and comes first.
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "csrc/measure/cpu/gram_simd.cpp"
+#define HWY_TARGET_INCLUDE "csrc/measure/simd/gram.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "csrc/measure/cpu/gram_amx.h"
-#include "csrc/measure/cpu/gram_vectors-inl.h"
+#include "csrc/measure/simd/gram_amx.h"
+#include "csrc/measure/simd/gram_vectors-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace headscope::cpu::HWY_NAMESPACE {
+namespace headscope::simd::HWY_NAMESPACE {
 
 bool is_avx512() { return HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3; }
 
@@ -31,11 +31,11 @@ void add_gram_f64(const HeadTokens& z, const double* shift, GramShare share, dou
   add_tokens<Tokens>(z, shift, share, block, gram, sum);
 }
 
-}  // namespace headscope::cpu::HWY_NAMESPACE
+}  // namespace headscope::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace headscope::cpu {
+namespace headscope::simd {
 
 HWY_EXPORT(add_gram_f32);
 HWY_EXPORT(add_gram_f64);
@@ -82,5 +82,5 @@ void add_gram(const HeadTokens& z, const double* shift, GramShare share, double*
   HWY_DYNAMIC_DISPATCH(add_gram_f64)(z, shift, share, workspace, gram, sum);
 }
 
-}  // namespace headscope::cpu
+}  // namespace headscope::simd
 #endif

@@ -1,12 +1,12 @@
-#include "csrc/measure/cpu/attention_rows.h"
+#include "csrc/measure/simd/attention_mass.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "csrc/measure/cpu/row_stream.h"
+#include "csrc/measure/simd/row_stream.h"
 
-namespace headscope::cpu {
+namespace headscope::simd {
 namespace {
 
 /// Log-sum-exp of a line's target groups while its keys pass by. The running maximum is kept in
@@ -218,4 +218,4 @@ template void output_rows(const RowsCall&, KeyHeads, const Strided4&, int64_t, d
 template int64_t rows_scratch_bytes<float>(const RowsCall&, int64_t);
 template int64_t rows_scratch_bytes<double>(const RowsCall&, int64_t);
 
-}  // namespace headscope::cpu
+}  // namespace headscope::simd

@@ -3,12 +3,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "csrc/measure/cpu/element.h"
+#include "csrc/measure/simd/element.h"
 
 // Softmax rows of sampled queries on raw memory: keys are streamed once for every query head that
 // shares them, chunk by chunk, so that the scratch of a thread does not grow with the number of
 // keys (docs/kernels/cpu.md). Semantics: AttentionCall in headscope/measure.h.
-namespace headscope::cpu {
+namespace headscope::simd {
 
 /// A [B, H, T, D] tensor read in place; strides in elements.
 struct Strided4 {
@@ -84,4 +84,4 @@ void output_rows(const RowsCall& call, KeyHeads range, const Strided4& v, int64_
 template <typename Sum>
 int64_t rows_scratch_bytes(const RowsCall& call, int64_t value_width);
 
-}  // namespace headscope::cpu
+}  // namespace headscope::simd

@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <limits>
 
-#include "csrc/measure/cpu/element.h"
+#include "csrc/measure/simd/element.h"
 
 // The vectorised steps of the attention rows, on the widest vectors of the CPU at hand; the order
-// in which they run is attention_rows.cpp's (docs/kernels/cpu.md).
-namespace headscope::cpu {
+// in which they run is attention_mass.cpp's (docs/kernels/cpu.md).
+namespace headscope::simd {
 
 /// Vectors of no target hold more sums than this.
 inline constexpr int64_t kMostLanes = 16;
@@ -75,4 +75,4 @@ struct AttentionKernels {
 template <typename Sum>
 const AttentionKernels<Sum>& attention_kernels();
 
-}  // namespace headscope::cpu
+}  // namespace headscope::simd

@@ -1,9 +1,9 @@
 // Elementary functions, once for each SIMD target (hence no #pragma once: the guard toggles).
-#if defined(HEADSCOPE_MEASURE_CPU_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef HEADSCOPE_MEASURE_CPU_SIMD_MATH_INL_H_
-#undef HEADSCOPE_MEASURE_CPU_SIMD_MATH_INL_H_
+#if defined(HEADSCOPE_MEASURE_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEADSCOPE_MEASURE_SIMD_MATH_INL_H_
+#undef HEADSCOPE_MEASURE_SIMD_MATH_INL_H_
 #else
-#define HEADSCOPE_MEASURE_CPU_SIMD_MATH_INL_H_
+#define HEADSCOPE_MEASURE_SIMD_MATH_INL_H_
 #endif
 
 #include <hwy/contrib/math/math-inl.h>
@@ -13,7 +13,7 @@
 #include <type_traits>
 
 HWY_BEFORE_NAMESPACE();
-namespace headscope::cpu::HWY_NAMESPACE {
+namespace headscope::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// exp x for x <= 0; 0 below -87 (where f32 would soon be subnormal), and exactly 1 at 0. Relative
@@ -77,7 +77,7 @@ HWY_INLINE void sum_lanes_of_8(D d, const hn::VFromD<D>* vectors, Sum factor, Su
   for (int64_t i = 0; i < 8; ++i) sums[i] = hn::GetLane(hn::SumOfLanes(d, vectors[i])) * factor;
 }
 
-}  // namespace headscope::cpu::HWY_NAMESPACE
+}  // namespace headscope::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

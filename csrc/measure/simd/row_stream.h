@@ -10,11 +10,11 @@
 #include <type_traits>
 #include <vector>
 
-#include "csrc/measure/cpu/attention_rows.h"
-#include "csrc/measure/cpu/attention_simd.h"
+#include "csrc/measure/simd/attention_mass.h"
+#include "csrc/measure/simd/attention_vectors.h"
 
-// How keys pass by the sampled rows of one key head; attention_rows.cpp says what is kept of it.
-namespace headscope::cpu {
+// How keys pass by the sampled rows of one key head; attention_mass.cpp says what is kept of it.
+namespace headscope::simd {
 
 inline constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
@@ -395,4 +395,4 @@ void for_each_stream(const RowsCall& call, KeyHeads range, int64_t value_width, 
   }
 }
 
-}  // namespace headscope::cpu
+}  // namespace headscope::simd

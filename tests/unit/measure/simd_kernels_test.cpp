@@ -7,16 +7,16 @@
 #include <limits>
 #include <vector>
 
-#include "csrc/measure/cpu/attention_rows.h"
-#include "csrc/measure/cpu/attention_simd.h"
-#include "csrc/measure/cpu/gram_simd.h"
+#include "csrc/measure/simd/attention_mass.h"
+#include "csrc/measure/simd/attention_vectors.h"
+#include "csrc/measure/simd/gram.h"
 #include "tests/support/numeric/simd_targets.h"
 
 // The kernels on raw memory, where an operator would not show what is asked of them.
-namespace headscope::cpu {
+namespace headscope::simd {
 namespace {
 
-class CpuKernels : public ::testing::TestWithParam<int64_t> {
+class SimdKernels : public ::testing::TestWithParam<int64_t> {
  protected:
   testing::WithSimdTarget target_{GetParam()};
 };
@@ -35,7 +35,7 @@ double exp_in_softmax(double x) {
   return softmax.total[0];
 }
 
-TEST_P(CpuKernels, ExponentialsAreWithinTheirStatedError) {
+TEST_P(SimdKernels, ExponentialsAreWithinTheirStatedError) {
   for (double x = 0; x > -86.5; x -= 0.0137) {
     const double f32 = static_cast<double>(static_cast<float>(x));
     EXPECT_LE(std::abs(exp_in_softmax<float>(x) / std::exp(f32) - 1), 1.5e-7) << x;
@@ -46,7 +46,7 @@ TEST_P(CpuKernels, ExponentialsAreWithinTheirStatedError) {
   EXPECT_EQ(exp_in_softmax<float>(-std::numeric_limits<double>::infinity()), 0.0);
 }
 
-TEST_P(CpuKernels, CapsAreTanhAndKeepNan) {
+TEST_P(SimdKernels, CapsAreTanhAndKeepNan) {
   const AttentionKernels<float>& kernels = attention_kernels<float>();
   for (double x = -400; x <= 400; x += x > -1 && x < 1 ? 0.01 : 0.7) {
     std::vector<float> scores(static_cast<size_t>(kernels.lanes), static_cast<float>(x));
@@ -71,7 +71,7 @@ double value_of_f16(uint16_t bits) {
 }
 
 // Whole vectors and their tails, also of what is not finite.
-TEST_P(CpuKernels, EveryHalfPrecisionNumberWidensToItself) {
+TEST_P(SimdKernels, EveryHalfPrecisionNumberWidensToItself) {
   std::vector<uint16_t> halves(0x10000);
   for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
   constexpr int64_t kWidth = 61;
@@ -95,7 +95,7 @@ TEST_P(CpuKernels, EveryHalfPrecisionNumberWidensToItself) {
 }
 
 // A host may have floating-point exceptions trap: what lies in the workspace must not raise any.
-TEST_P(CpuKernels, TheWorkspaceIsNotComputedWithAsItWas) {
+TEST_P(SimdKernels, TheWorkspaceIsNotComputedWithAsItWas) {
   constexpr int64_t kTokens = 70;
   for (const int64_t width : {1, 5, 24, 33}) {
     const std::vector<float> z(static_cast<size_t>(kTokens * width), 1.0f),
@@ -112,7 +112,7 @@ TEST_P(CpuKernels, TheWorkspaceIsNotComputedWithAsItWas) {
   }
 }
 
-TEST_P(CpuKernels, ScratchIsSmallAndDoesNotGrowWithTheTokens) {
+TEST_P(SimdKernels, ScratchIsSmallAndDoesNotGrowWithTheTokens) {
   for (const int64_t width : {1, 13, 64, 128, 256}) {
     for (const int64_t bytes : {4, 8})
       EXPECT_LE(gram_workspace_bytes(width, bytes), 64 << 10) << width;
@@ -136,8 +136,8 @@ TEST_P(CpuKernels, ScratchIsSmallAndDoesNotGrowWithTheTokens) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, CpuKernels, ::testing::ValuesIn(testing::simd_targets()),
+INSTANTIATE_TEST_SUITE_P(Targets, SimdKernels, ::testing::ValuesIn(testing::simd_targets()),
                          [](const auto& info) { return testing::target_name(info.param); });
 
 }  // namespace
-}  // namespace headscope::cpu
+}  // namespace headscope::simd

@@ -1,4 +1,4 @@
-#include "csrc/measure/cpu/symmetric_eigenvalues_simd.h"
+#include "csrc/measure/simd/symmetric_eigenvalues.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,16 +11,16 @@
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "csrc/measure/cpu/symmetric_eigenvalues_simd.cpp"
+#define HWY_TARGET_INCLUDE "csrc/measure/simd/symmetric_eigenvalues.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target.h, which compiles this file once an instruction set.
 #include <hwy/highway.h>
 
-#include "csrc/measure/cpu/ql_iteration-inl.h"
-#include "csrc/measure/cpu/tridiagonal-inl.h"
+#include "csrc/measure/simd/ql_iteration-inl.h"
+#include "csrc/measure/simd/tridiagonal-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace headscope::cpu::HWY_NAMESPACE {
+namespace headscope::simd::HWY_NAMESPACE {
 namespace {
 
 /// The matrices of a group: one a lane, and the power of two that brings each to at most 1.
@@ -234,11 +234,11 @@ int64_t lanes() { return kLanes<float>; }
 
 int64_t column() { return kLanes<double>; }
 
-}  // namespace headscope::cpu::HWY_NAMESPACE
+}  // namespace headscope::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace headscope::cpu {
+namespace headscope::simd {
 
 HWY_EXPORT(solve_f32);
 HWY_EXPORT(solve_f64);
@@ -246,23 +246,23 @@ HWY_EXPORT(grain);
 HWY_EXPORT(lanes);
 HWY_EXPORT(column);
 
-int64_t simd_eigenvalue_targets() { return HWY_TARGETS; }
+int64_t eigenvalue_targets() { return HWY_TARGETS; }
 
-int64_t simd_eigenvalue_grain() { return HWY_DYNAMIC_DISPATCH(grain)(); }
+int64_t eigenvalue_grain() { return HWY_DYNAMIC_DISPATCH(grain)(); }
 
-int64_t simd_eigenvalue_lanes() { return HWY_DYNAMIC_DISPATCH(lanes)(); }
+int64_t eigenvalue_lanes() { return HWY_DYNAMIC_DISPATCH(lanes)(); }
 
-int64_t simd_eigenvalue_column() { return HWY_DYNAMIC_DISPATCH(column)(); }
+int64_t eigenvalue_column() { return HWY_DYNAMIC_DISPATCH(column)(); }
 
-void simd_eigenvalues(const float* matrices, int64_t count, int64_t n, int64_t max_sweeps,
-                      double* values, SolveState* states) {
+void symmetric_eigenvalues(const float* matrices, int64_t count, int64_t n, int64_t max_sweeps,
+                           double* values, SolveState* states) {
   HWY_DYNAMIC_DISPATCH(solve_f32)(matrices, count, n, max_sweeps, values, states);
 }
 
-void simd_eigenvalues(const double* matrices, int64_t count, int64_t n, int64_t max_sweeps,
-                      double* values, SolveState* states) {
+void symmetric_eigenvalues(const double* matrices, int64_t count, int64_t n, int64_t max_sweeps,
+                           double* values, SolveState* states) {
   HWY_DYNAMIC_DISPATCH(solve_f64)(matrices, count, n, max_sweeps, values, states);
 }
 
-}  // namespace headscope::cpu
+}  // namespace headscope::simd
 #endif

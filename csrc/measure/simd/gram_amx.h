@@ -2,12 +2,12 @@
 
 #include <cstdint>
 
-#include "csrc/measure/cpu/element.h"
-#include "csrc/measure/cpu/gram_simd.h"
+#include "csrc/measure/simd/element.h"
+#include "csrc/measure/simd/gram.h"
 
 // Second moments of 16-bit activations by Intel AMX (docs/kernels/cpu.md). add_gram calls this
 // where it can.
-namespace headscope::cpu {
+namespace headscope::simd {
 
 /// Tokens that are packed and summed at a time.
 inline constexpr int64_t kAmxBlockTokens = 64;
@@ -37,4 +37,4 @@ void allow_amx_for_test(bool allowed);
 bool add_gram_amx(const HeadTokens& z, const float* shift, GramShare share, float* workspace,
                   float* gram, float* sum);
 
-}  // namespace headscope::cpu
+}  // namespace headscope::simd

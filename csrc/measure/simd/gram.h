@@ -2,10 +2,10 @@
 
 #include <cstdint>
 
-#include "csrc/measure/cpu/element.h"
+#include "csrc/measure/simd/element.h"
 
 // Second moments of one head, with the widest vectors of the CPU at hand (docs/kernels/cpu.md).
-namespace headscope::cpu {
+namespace headscope::simd {
 
 /// One head's outputs in one sequence, read in place. Strides in elements.
 struct HeadTokens {
@@ -52,4 +52,4 @@ const char* token_pairs_missing();
 /// Like hwy::SetSupportedTargetsForTest: false keeps add_gram on single tokens.
 void allow_token_pairs_for_test(bool allowed);
 
-}  // namespace headscope::cpu
+}  // namespace headscope::simd

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "csrc/measure/cpu/kernels.h"
-#include "csrc/measure/cpu/symmetric_eigenvalues_simd.h"
+#include "csrc/measure/cpu/entry_points.h"
+#include "csrc/measure/simd/symmetric_eigenvalues.h"
 #include "headscope/measure.h"
 #include "headscope/spectrum.h"
 #include "tests/support/numeric/hostile.h"
@@ -18,7 +18,7 @@
 namespace headscope {
 namespace {
 
-using cpu::SolveState;
+using simd::SolveState;
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -152,22 +152,22 @@ Solved solve_raw(const at::Tensor& matrices, int64_t max_sweeps) {
   Solved solved{buffer.narrow(0, guard, count * n).view({count, n}),
                 std::vector<SolveState>(static_cast<size_t>(count))};
   const at::Tensor source = matrices.contiguous();
-  cpu::simd_eigenvalues(source.const_data_ptr<T>(), count, n, max_sweeps,
-                        solved.values.data_ptr<double>(), solved.states.data());
+  simd::symmetric_eigenvalues(source.const_data_ptr<T>(), count, n, max_sweeps,
+                              solved.values.data_ptr<double>(), solved.states.data());
   for (const int64_t at : {int64_t{0}, guard + count * n})
     EXPECT_TRUE(buffer.narrow(0, at, guard).eq(12345.0).all().item<bool>());
   return solved;
 }
 
 Solved solve(const at::Tensor& matrices, int64_t max_sweeps = -1) {
-  const int64_t sweeps = max_sweeps < 0 ? cpu::sweep_limit(matrices.size(1)) : max_sweeps;
+  const int64_t sweeps = max_sweeps < 0 ? simd::sweep_limit(matrices.size(1)) : max_sweeps;
   return matrices.scalar_type() == at::kFloat ? solve_raw<float>(matrices, sweeps)
                                               : solve_raw<double>(matrices, sweeps);
 }
 
 std::vector<int64_t> targets() {
   std::vector<int64_t> found;
-  const int64_t supported = hwy::SupportedTargets() & cpu::simd_eigenvalue_targets();
+  const int64_t supported = hwy::SupportedTargets() & simd::eigenvalue_targets();
   for (int bit = 0; bit < 63; ++bit) {
     if (supported >> bit & 1) found.push_back(int64_t{1} << bit);
   }

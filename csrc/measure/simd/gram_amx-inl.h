@@ -1,10 +1,10 @@
 // The Gram kernel on tile registers, once for each SIMD target (hence no #pragma once: the guard
 // toggles). A template over the tiles: HardwareTiles, or the tests' emulation of them.
-#if defined(HEADSCOPE_MEASURE_CPU_GRAM_AMX_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef HEADSCOPE_MEASURE_CPU_GRAM_AMX_INL_H_
-#undef HEADSCOPE_MEASURE_CPU_GRAM_AMX_INL_H_
+#if defined(HEADSCOPE_MEASURE_SIMD_GRAM_AMX_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEADSCOPE_MEASURE_SIMD_GRAM_AMX_INL_H_
+#undef HEADSCOPE_MEASURE_SIMD_GRAM_AMX_INL_H_
 #else
-#define HEADSCOPE_MEASURE_CPU_GRAM_AMX_INL_H_
+#define HEADSCOPE_MEASURE_SIMD_GRAM_AMX_INL_H_
 #endif
 
 #include <hwy/cache_control.h>
@@ -14,12 +14,12 @@
 #include <bit>
 #include <cstdint>
 
-#include "csrc/measure/cpu/amx_tiles.h"
-#include "csrc/measure/cpu/gram_amx.h"
-#include "csrc/measure/cpu/simd_load-inl.h"
+#include "csrc/measure/simd/amx_tiles.h"
+#include "csrc/measure/simd/gram_amx.h"
+#include "csrc/measure/simd/load-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace headscope::cpu::HWY_NAMESPACE {
+namespace headscope::simd::HWY_NAMESPACE {
 
 // A word is a pair of bf16: one column of two successive tokens, the earlier one in the low half.
 constexpr int64_t kPanel = 16;  // columns of z in a tile
@@ -378,7 +378,7 @@ HWY_INLINE void add_gram_tiles(const HeadTokens& z, const float* shift, GramShar
   }
 }
 
-}  // namespace headscope::cpu::HWY_NAMESPACE
+}  // namespace headscope::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif
