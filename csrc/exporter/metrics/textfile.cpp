@@ -5,7 +5,9 @@
 #include "csrc/exporter/common/atomic_file.h"
 #include "csrc/exporter/common/process_bound.h"
 #include "csrc/exporter/common/sanitise.h"
-#include "csrc/exporter/metrics/collect.h"
+#include "csrc/exporter/metrics/health_metrics.h"
+#include "csrc/exporter/metrics/run_metrics.h"
+#include "csrc/exporter/metrics/text_format.h"
 #include "headscope/built_in_sinks.h"
 
 namespace headscope {
