@@ -39,9 +39,9 @@ class Textfile : public Sink {
     const Health health = options_.health ? options_.health()
                           : state_.latest ? state_.latest->health
                                           : Health{};
-    replace_file(options_.path,
-                 serialise(HealthMetrics(health, options_.facts, options_.deadline_tokens)) +
-                     serialise(RunMetrics(state_)));
+    replace_atomically(options_.path,
+                       serialise(HealthMetrics(health, options_.facts, options_.deadline_tokens)) +
+                           serialise(RunMetrics(state_)));
   }
 
   const TextfileOptions options_;

@@ -116,7 +116,7 @@ class Server : public MetricsServer {
   void announce_endpoint() {
     if (options_.endpoint_file.empty()) return;
     try {
-      replace_file(options_.endpoint_file, url_ + "\n");
+      replace_atomically(options_.endpoint_file, url_ + "\n");
     } catch (const std::exception& error) {
       log(LogLevel::kWarning, std::string("the endpoint file is not written: ") + error.what());
     }
