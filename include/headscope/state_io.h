@@ -31,6 +31,6 @@ HEADSCOPE_API StateDict read_state(torch::serialize::InputArchive& archive);
 
 /// How save_state writes: a temporary file beside `path`, fsync, rename, fsync of the folder. For a
 /// checkpoint that is whole or the one before. Throws std::runtime_error naming path and cause.
-HEADSCOPE_API void replace_file(const std::string& path, std::string_view bytes);
+HEADSCOPE_API void replace_durably(const std::string& path, std::string_view bytes);
 
 }  // namespace headscope

@@ -15,7 +15,9 @@
 
 #include "csrc/exporter/history/blob_codec.h"
 #include "csrc/exporter/history/history_json.h"
-#include "csrc/exporter/metrics/collect.h"
+#include "csrc/exporter/metrics/health_metrics.h"
+#include "csrc/exporter/metrics/run_metrics.h"
+#include "csrc/exporter/metrics/text_format.h"
 #include "csrc/exporter/page/page.h"
 #include "csrc/exporter/page/run_api.h"
 #include "headscope/fields.h"

@@ -10,7 +10,7 @@
 
 namespace headscope::exporter {
 
-void replace_file(const std::string& path, const std::string& text) {
+void replace_atomically(const std::string& path, const std::string& text) {
   const std::string temporary = path + ".tmp" + std::to_string(getpid());
   std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
   out << text << std::flush;

@@ -4,10 +4,10 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "csrc/exporter/common/thinning.h"
 #include "csrc/exporter/history/history_rows.h"
 #include "csrc/exporter/history/history_schema.h"
 #include "csrc/exporter/history/sqlite.h"
-#include "csrc/exporter/page/timeline.h"
 
 namespace headscope::exporter {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "csrc/exporter/common/sanitise.h"
-#include "csrc/exporter/metrics/collect.h"
+#include "csrc/exporter/metrics/circuit_metrics.h"
 
 namespace headscope::exporter {
 namespace {

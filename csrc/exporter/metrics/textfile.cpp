@@ -5,7 +5,9 @@
 #include "csrc/exporter/common/atomic_file.h"
 #include "csrc/exporter/common/process_bound.h"
 #include "csrc/exporter/common/sanitise.h"
-#include "csrc/exporter/metrics/collect.h"
+#include "csrc/exporter/metrics/health_metrics.h"
+#include "csrc/exporter/metrics/run_metrics.h"
+#include "csrc/exporter/metrics/text_format.h"
 #include "headscope/built_in_sinks.h"
 
 namespace headscope {
@@ -37,9 +39,9 @@ class Textfile : public Sink {
     const Health health = options_.health ? options_.health()
                           : state_.latest ? state_.latest->health
                                           : Health{};
-    replace_file(options_.path,
-                 serialise(HealthMetrics(health, options_.facts, options_.deadline_tokens)) +
-                     serialise(RunMetrics(state_)));
+    replace_atomically(options_.path,
+                       serialise(HealthMetrics(health, options_.facts, options_.deadline_tokens)) +
+                           serialise(RunMetrics(state_)));
   }
 
   const TextfileOptions options_;

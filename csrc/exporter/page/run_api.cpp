@@ -4,6 +4,7 @@
 #include <chrono>
 #include <exception>
 
+#include "csrc/exporter/common/thinning.h"
 #include "csrc/exporter/history/history_cursor.h"
 #include "csrc/exporter/history/history_json.h"
 #include "csrc/exporter/page/query.h"

@@ -66,11 +66,6 @@ struct TimelineRow {
 
 TimelineRow timeline_row(const Snapshot& snapshot);
 
-/// `count` of the indices 0..size-1 in order, the first and the last among them: half of them
-/// evenly spaced, half evenly spaced in the logarithm, so that a chart is smooth on both axes. All
-/// indices when there are no more than `count`.
-std::vector<size_t> thinned_indices(size_t size, size_t count);
-
 /// What the pages of a run are drawn from: its history, bounded in memory by thinning out. append()
 /// and the reads may be called from any threads; locks are held for moves and copies of pointers.
 class Timeline {

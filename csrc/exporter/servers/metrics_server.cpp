@@ -14,7 +14,9 @@
 #include "csrc/exporter/http/access.h"
 #include "csrc/exporter/http/host_check.h"
 #include "csrc/exporter/http/http_server.h"
-#include "csrc/exporter/metrics/collect.h"
+#include "csrc/exporter/metrics/health_metrics.h"
+#include "csrc/exporter/metrics/run_metrics.h"
+#include "csrc/exporter/metrics/text_format.h"
 #include "csrc/exporter/page/page.h"
 #include "csrc/exporter/page/run_api.h"
 #include "csrc/exporter/servers/process_bound_server.h"
@@ -114,7 +116,7 @@ class Server : public MetricsServer {
   void announce_endpoint() {
     if (options_.endpoint_file.empty()) return;
     try {
-      replace_file(options_.endpoint_file, url_ + "\n");
+      replace_atomically(options_.endpoint_file, url_ + "\n");
     } catch (const std::exception& error) {
       log(LogLevel::kWarning, std::string("the endpoint file is not written: ") + error.what());
     }

@@ -13,7 +13,8 @@
 #include <sstream>
 #include <string>
 
-#include "csrc/exporter/metrics/collect.h"
+#include "csrc/exporter/metrics/run_metrics.h"
+#include "csrc/exporter/metrics/text_format.h"
 #include "headscope/built_in_sinks.h"
 #include "tests/support/exporter/promtool.h"
 #include "tests/support/exporter/sample_snapshot.h"

@@ -3,7 +3,9 @@
 
 #include <string>
 
-#include "csrc/exporter/metrics/collect.h"
+#include "csrc/exporter/metrics/health_metrics.h"
+#include "csrc/exporter/metrics/run_metrics.h"
+#include "csrc/exporter/metrics/text_format.h"
 #include "headscope/built_in_sinks.h"
 #include "tests/exporter/metrics/rendered.h"
 #include "tests/support/exporter/promtool.h"

@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "csrc/exporter/metrics/collect.h"
+#include "csrc/exporter/metrics/run_metrics.h"
+#include "csrc/exporter/metrics/text_format.h"
 #include "tests/support/exporter/sample_snapshot.h"
 
 namespace headscope::exporter {
