@@ -4,23 +4,18 @@
 #include <map>
 #include <span>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "csrc/exporter/common/sanitise.h"
+#include "csrc/exporter/metrics/field_series.h"
 
 namespace headscope::exporter {
 namespace {
 
 constexpr CircuitState kVerdicts[] = {CircuitState::kVerified, CircuitState::kNotCausal,
                                       CircuitState::kInconclusive};
-
-void add_step(FamilyBuilder& builder, std::string_view metric, std::string_view pattern,
-              int64_t step) {
-  if (step >= 0) builder.add(metric, {pattern}, static_cast<double>(step));
-}
 
 void add_circuit(const CircuitReading& circuit, const std::string& pattern,
                  const std::set<HeadId>& heads_left_out, FamilyBuilder& builder) {
@@ -34,19 +29,7 @@ void add_circuit(const CircuitReading& circuit, const std::string& pattern,
     builder.add("headscope_circuit_member",
                 {pattern, std::to_string(id.layer), std::to_string(id.head)}, 1);
   }
-  builder.add_measured("headscope_circuit_formed_threshold_ratio", {pattern},
-                       circuit.formed_threshold);
-  builder.add_measured("headscope_circuit_critical_margin_z", {pattern}, circuit.critical_margin_z);
-  builder.add_measured("headscope_circuit_best_selectivity_ratio", {pattern},
-                       circuit.best_selectivity);
-  add_step(builder, "headscope_circuit_emerging_step", pattern, circuit.emerging_step);
-  add_step(builder, "headscope_circuit_margin_step", pattern, circuit.margin_step);
-  add_step(builder, "headscope_circuit_mass_step", pattern, circuit.mass_step);
-  add_step(builder, "headscope_circuit_formed_step", pattern, circuit.formed_step);
-  add_step(builder, "headscope_circuit_verified_step", pattern, circuit.verified_step);
-  builder.add_measured("headscope_circuit_emerging_tokens", {pattern}, circuit.emerging_tokens);
-  builder.add_measured("headscope_circuit_formed_tokens", {pattern}, circuit.formed_tokens);
-  builder.add_measured("headscope_circuit_verified_tokens", {pattern}, circuit.verified_tokens);
+  add_fields(circuit, {pattern}, builder);
 }
 
 std::span<const CircuitReading> shown_circuits(const Snapshot& snapshot) {
@@ -59,22 +42,7 @@ void add_ablation(const AblationReport& report, const std::string& pattern,
     builder.add("headscope_ablation_verdict", {pattern, metric, to_string(verdict)},
                 report.verdict == verdict);
   }
-  const auto add = [&](std::string_view name, double value) {
-    builder.add_measured(name, {pattern, metric}, value);
-  };
-  add("headscope_ablation_gate", report.gate);
-  add("headscope_ablation_step", static_cast<double>(report.step));
-  add("headscope_ablation_heads", static_cast<double>(report.heads.size()));
-  add("headscope_ablation_examples", static_cast<double>(report.examples));
-  add("headscope_ablation_controls", static_cast<double>(report.control_effects.size()));
-  add("headscope_ablation_baseline_loss_nats", report.baseline_loss);
-  add("headscope_ablation_ablated_loss_nats", report.ablated_loss);
-  add("headscope_ablation_effect_nats", report.effect);
-  add("headscope_ablation_control_mean_nats", report.control_mean);
-  add("headscope_ablation_difference_low_nats", report.difference_low);
-  add("headscope_ablation_difference_high_nats", report.difference_high);
-  add("headscope_ablation_upper_bound_effect_nats", report.upper_bound_effect);
-  add("headscope_ablation_attainable_p_ratio", report.attainable_p);
+  add_fields(report, {pattern, metric}, builder);
 }
 
 }  // namespace
