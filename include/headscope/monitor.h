@@ -108,7 +108,7 @@ class Monitor {
   /// another release than the library was built for (docs/packaging.md). A run directory that
   /// cannot be written or a server that cannot start is logged and counted; the run goes on
   /// without it.
-  HEADSCOPE_API static std::shared_ptr<Monitor> attach(Options options);
+  [[nodiscard]] HEADSCOPE_API static std::shared_ptr<Monitor> attach(Options options);
   /// The same with the given sinks only (no server, history or progress line): for tests and for
   /// programs that bring their own.
   HEADSCOPE_API Monitor(Options options, std::vector<std::shared_ptr<Sink>> sinks);
@@ -158,8 +158,9 @@ class Monitor {
   /// which the ablated heads are zero. Reads its arguments before it returns. Self-attention over
   /// whole rows only: a call with more or fewer keys than queries is counted and not measured.
   /// Idle cost: one relaxed load.
-  at::Tensor observe(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const at::Tensor& z, const AttentionCall& call = {}) {
+  [[nodiscard]] at::Tensor observe(int64_t layer, const at::Tensor& q, const at::Tensor& k,
+                                   const at::Tensor& v, const at::Tensor& z,
+                                   const AttentionCall& call = {}) {
     if (mode_.load(std::memory_order_relaxed) == Mode::kIdle) return z;
     return observe_active(layer, q, k, v, z, call);
   }
@@ -181,7 +182,7 @@ class Monitor {
   /// All that a resumed run needs to go on as if unbroken. Waits for earlier measurements, and at
   /// most 5 s until the sinks have them (once for a sink that hangs), so that a run killed later
   /// loses nothing before this state.
-  HEADSCOPE_API StateDict state_dict();
+  [[nodiscard]] HEADSCOPE_API StateDict state_dict();
   /// Goes on from a state. Throws std::runtime_error naming the difference when the state is of
   /// another configuration.
   HEADSCOPE_API void load_state_dict(const StateDict& state);

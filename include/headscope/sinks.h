@@ -70,7 +70,8 @@ class HEADSCOPE_API MetricsServer : public Sink {
 /// halfway through a request. Throws std::runtime_error naming value and cause: no free port, a
 /// host that is no IPv4 address of this machine, a password or certificate that cannot be read, an
 /// option out of range.
-HEADSCOPE_API std::shared_ptr<MetricsServer> start_metrics_server(const ServerOptions& options);
+[[nodiscard]] HEADSCOPE_API std::shared_ptr<MetricsServer> start_metrics_server(
+    const ServerOptions& options);
 
 /// The text that answers a scrape for a snapshot (null: before the first one).
 HEADSCOPE_API std::string render_metrics(const Snapshot* snapshot, const Health& health,
@@ -91,7 +92,7 @@ struct TextfileOptions {
 
 /// Replaces the file in one step at every snapshot and removes it in close(). Throws
 /// std::runtime_error naming path and cause, from here or from publish().
-HEADSCOPE_API std::shared_ptr<Sink> make_textfile(const TextfileOptions& options);
+[[nodiscard]] HEADSCOPE_API std::shared_ptr<Sink> make_textfile(const TextfileOptions& options);
 
 /// SQLite run history at `<run_dir>/history.sqlite` (docs/history.md).
 struct HistoryOptions {
@@ -103,7 +104,7 @@ struct HistoryOptions {
 
 /// Opens or creates the history. Throws std::runtime_error naming path and cause. A write that
 /// fails later throws from publish(); up to 64 snapshots wait and are written with the next one.
-HEADSCOPE_API std::shared_ptr<Sink> open_history(const HistoryOptions& options);
+[[nodiscard]] HEADSCOPE_API std::shared_ptr<Sink> open_history(const HistoryOptions& options);
 
 /// A recorded run.
 struct RunHistory {
@@ -119,7 +120,8 @@ HEADSCOPE_API RunHistory read_history(const std::string& run_dir);
 /// Serves the page of a recorded run, or of one that another process still writes: the history in
 /// `options.run_dir` is read again every second, and the facts come from there. Throws like
 /// start_metrics_server and read_history.
-HEADSCOPE_API std::shared_ptr<MetricsServer> serve_history(const ServerOptions& options);
+[[nodiscard]] HEADSCOPE_API std::shared_ptr<MetricsServer> serve_history(
+    const ServerOptions& options);
 
 /// What the page shows of a recorded run, as one JSON document (docs/api.md). Throws
 /// std::runtime_error naming path and cause.
@@ -135,6 +137,7 @@ struct ProgressOptions {
 };
 
 /// Rewrites the line in place on a terminal, writes plain lines elsewhere. Throws nothing.
-HEADSCOPE_API std::shared_ptr<Sink> make_progress_line(const ProgressOptions& options);
+[[nodiscard]] HEADSCOPE_API std::shared_ptr<Sink> make_progress_line(
+    const ProgressOptions& options);
 
 }  // namespace headscope
