@@ -8,6 +8,6 @@
 #define HEADSCOPE_API __attribute__((visibility("default")))
 
 #if defined(__GLIBCXX__) && !_GLIBCXX_USE_CXX11_ABI
-#error \
-    "headscope and torch 2.8 and newer have the C++11 std::string: compile with -D_GLIBCXX_USE_CXX11_ABI=1 (docs/packaging.md)"
+#error headscope and torch 2.8 and newer have the C++11 std::string: \
+    compile with -D_GLIBCXX_USE_CXX11_ABI=1 (docs/packaging.md)
 #endif

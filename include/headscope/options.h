@@ -18,18 +18,20 @@ namespace headscope {
 /// When the monitor measures: a fixed function of step and tokens, stretched where the budget asks
 /// for it.
 struct Schedule {
-  int64_t train_every = 10;  ///< the training batch itself, every k optimizer steps; 0: never
-  double probes_per_octave =
-      4;  ///< probes log-spaced in tokens: so many for each doubling; 0: no probes
-  int64_t longest_probe_gap =
-      1000;  ///< optimizer steps after which a probe is due whatever the tokens say
-  int64_t shortest_probe_gap = 1;  ///< optimizer steps that must lie between two probes
-  double budget = 0.01;  ///< share of wall time that measuring may take over any ten minutes, 0..1
-                         ///< (docs/overhead.md); what is due and does not fit runs later. 0: no
-                         ///< bound, the fixed schedule above is followed exactly
+  /// The training batch itself is measured every so many optimizer steps; 0: never.
+  int64_t train_every = 10;
+  /// Probes for each doubling of the tokens, evenly spaced in their logarithm; 0: no probes.
+  double probes_per_octave = 4;
+  /// Optimizer steps after which a probe is due whatever the tokens say.
+  int64_t longest_probe_gap = 1000;
+  /// Optimizer steps that must lie between two probes.
+  int64_t shortest_probe_gap = 1;
+  /// Share of wall time that measuring may take over any ten minutes, 0..1 (docs/overhead.md). What
+  /// is due and does not fit runs later. 0: no bound; the schedule above is followed exactly.
+  double budget = 0.01;
 };
 
-/// How a Monitor is attached. All defaults are meant to be left on for a real run.
+/// How a Monitor is attached. The defaults are fit for a real run.
 struct Options {
   // Where results go.
   std::string run_dir = {};   ///< history.sqlite and the endpoint file go here; empty: no history
@@ -43,24 +45,21 @@ struct Options {
   DeadlineTokens deadline_tokens = {};       ///< for the alert on a circuit that is late
   bool progress = false;                     ///< a terminal progress line on stderr
   int64_t total_steps = 0;                   ///< for the progress line; 0: unknown
-  std::vector<std::shared_ptr<Sink>> sinks = {};  ///< further sinks of the user's
-  std::function<void(const Event&)> on_event =
-      {};                  ///< called on the sink thread; may throw (counted)
-  LogFunction log = {};    ///< default: stderr, "[headscope] ..."
+  std::vector<std::shared_ptr<Sink>> sinks = {};    ///< further sinks, of the user's own
+  std::function<void(const Event&)> on_event = {};  ///< called on the sink thread; throws: counted
+  LogFunction log = {};                             ///< default: stderr, "[headscope] ..."
   size_t sink_queue = 64;  ///< snapshots that may wait for the sinks; beyond: dropped and counted
 
   // What is measured, and when.
   bool measure = true;  ///< false: attached and idle (nothing is measured)
   Schedule schedule = {};
   int64_t sampled_rows = 16;  ///< query positions per training sequence, 1..16
-  uint64_t seed =
-      2026;  ///< of sampled positions, null draws and controls; never the host's generators
-  bool self_check = true;  ///< recompute sampled rows of z and compare
-  bool eigenvalues_on_device =
-      false;  ///< of tensors on a GPU: solved there on a stream of its own (needs D <= 256),
-              ///< instead of on the analysis thread, which costs the GPU nothing
-  std::function<double()> clock =
-      {};  ///< seconds, for the budget alone; default: a monotonic clock
+  uint64_t seed = 2026;       ///< of sampled positions and null draws; no host generator is used
+  bool self_check = true;     ///< recompute sampled rows of z and compare
+  /// Eigenvalues of tensors on a GPU are solved there, on a stream of its own (needs D <= 256),
+  /// instead of on the analysis thread, which costs the GPU nothing.
+  bool eigenvalues_on_device = false;
+  std::function<double()> clock = {};  ///< seconds, for the budget; default: a monotonic clock
 
   // What the figures mean.
   IntegralDefinition integral = {};

@@ -12,13 +12,14 @@ namespace headscope {
 
 /// How the null of a pattern's precursor is drawn (docs/math.md section 5).
 enum class NullKind {
-  kPermuteTargets,  ///< targets permuted across rows: the position marginal is the same (induction,
-                    ///< duplicate-token)
-  kUniformControls,  ///< each row's target redrawn among its control positions (patterns defined by
-                     ///< a position)
+  /// Targets permuted across rows, which keeps how often each position is a target. For patterns
+  /// defined by content: induction, duplicate-token.
+  kPermuteTargets,
+  /// Each row's target redrawn among its control positions. For patterns defined by a position.
+  kUniformControls,
 };
 
-/// The behaviour whose loss an ablation is judged by; kNone: the pattern's life ends at `formed`.
+/// The behaviour whose loss an ablation is judged by. kNone: the circuit is never verified.
 enum class BehaviourMetric { kNone, kPlantedLoss, kRepeatedLoss };
 
 /// "none", "planted_loss", "repeated_loss".
@@ -29,30 +30,41 @@ HEADSCOPE_API const char* to_string(BehaviourMetric metric);
 inline constexpr int64_t kUnseenToken = -1;
 
 /// Key positions in [0, query] that a head of the pattern attends to from `query`; empty: the row
-/// does not count. tokens: the row, [T], with kUnseenToken for what the query cannot attend to.
-/// Must be deterministic; called for the sampled rows of measured steps, on the training thread.
+/// does not count.
+///
+/// tokens  [T], the row's token ids, kUnseenToken for what the query cannot attend to
+/// query   position of the query in the row
+///
+/// Must be deterministic. Called for the sampled rows of measured steps, on the training thread.
 using TargetFunction =
     std::function<std::vector<int64_t>(std::span<const int64_t> tokens, int64_t query)>;
 
 /// An attention pattern: a name, its targets, and what it takes to be called formed.
 struct Pattern {
-  std::string name;  ///< [a-z0-9_-], becomes the label value `pattern`
+  /// Characters [a-z0-9_-]; the value of the metrics' label `pattern`.
+  std::string name;
   TargetFunction targets;
-  double formed_at_256 =
-      30.0;  ///< selectivity for `formed` at T = 256; x(T) = x(256) (T - 1) / 255
+  /// Selectivity for `formed` at T = 256: x(T) = x(256) (T - 1) / 255.
+  double formed_at_256 = 30.0;
   NullKind null = NullKind::kPermuteTargets;
   BehaviourMetric metric = BehaviourMetric::kNone;
 };
 
-/// induction (50x, planted_loss), previous-token (100x, repeated_loss), duplicate-token (30x,
-/// repeated_loss), first-token, self, local (30x, no metric), in this order, which breaks ties of
-/// the class. Targets from query t: induction: after the earlier occurrences of tokens[t];
-/// duplicate: those occurrences; previous: t-1; self: t; first: 0; local: t-5..t-2. On the planted
-/// probe (one earlier A) they are the protocol's.
+/// The patterns that are measured unless told otherwise. Ties of the class go to the earlier one.
+///
+///   name             targets from query t                     formed at  metric
+///   induction        after each earlier tokens[t]             50         planted_loss
+///   previous-token   t - 1                                    100        repeated_loss
+///   duplicate-token  the earlier occurrences of tokens[t]     30         repeated_loss
+///   first-token      0                                        30         none
+///   self             t                                        30         none
+///   local            t - 5 .. t - 2                           30         none
+///
+/// On the planted probe (one earlier A) they are the reference protocol's.
 HEADSCOPE_API std::vector<Pattern> standard_patterns();
 
-/// Refuses duplicate or malformed names and missing functions; throws std::invalid_argument naming
-/// the value.
+/// Throws std::invalid_argument naming the value: a duplicate or malformed name, a missing
+/// function.
 HEADSCOPE_API void validate_patterns(std::span<const Pattern> patterns);
 
 }  // namespace headscope

@@ -37,9 +37,9 @@ class ForkRegistration {
 /// meanwhile or nothing. For moments only; the holder must not fork and makes no registration.
 [[nodiscard]] HEADSCOPE_API std::unique_lock<std::mutex> hold_forks();
 
-/// Blocks every signal that can wait in this thread, and so in the threads started meanwhile: the
-/// host's handlers go on running on the host's threads, and a broken connection cannot end the
-/// process.
+/// Blocks, in this thread and in the threads that it starts meanwhile, every signal that may be
+/// blocked: the host's handlers go on running on the host's threads, and a broken connection cannot
+/// end the process. What was set before comes back with the end of the scope.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

@@ -10,8 +10,7 @@
 namespace headscope {
 
 /// numpy's legacy RandomState for integers, bit for bit, on std::mt19937: what the reference
-/// protocol draws with. Not a source of quality randomness for new work, and never the host's
-/// generator.
+/// protocol draws with. Has nothing to do with the host's generators. Not thread-safe.
 class RandomState {
  public:
   explicit RandomState(uint32_t seed) : engine_(seed) {}

@@ -9,10 +9,12 @@
 
 namespace headscope {
 
-/// Receives snapshots on the monitor's sink thread, in order. May throw: the exception is caught,
-/// counted as error kind "sink", logged once, and the next snapshot is tried again. May be slow:
-/// snapshots beyond the queue's bound are dropped and counted. Never called from the training
+/// Receives snapshots on the monitor's sink thread, in order; never called from the training
 /// thread.
+///
+/// May throw: the exception is caught, counted as error kind "sink", logged the first time, and the
+/// next snapshot is tried again. May be slow: snapshots beyond the queue's bound
+/// (Options::sink_queue) are dropped and counted.
 class HEADSCOPE_API Sink {
  public:
   virtual ~Sink() = default;

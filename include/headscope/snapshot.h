@@ -16,7 +16,7 @@ namespace headscope {
 
 inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-/// A head by its place in the whole model: global layer and global query head, both from 0.
+/// A head by its place in the whole model: layer, and query head of that layer, both from 0.
 struct HeadId {
   int32_t layer = 0;
   int32_t head = 0;
@@ -31,38 +31,52 @@ HEADSCOPE_API const char* to_string(Source source);
 
 /// What one head does on one pattern (docs/math.md section 4). NaN: not measured.
 struct PatternReading {
-  double selectivity =
-      kNaN;            ///< mean attention per target / mean attention per control, ratio of means
-  double mass = kNaN;  ///< mean over rows of the attention summed over the row's targets, 0..1
-  double margin =
-      kNaN;  ///< mean over rows of (score of target - log-mean-exp of lag-matched keys), nats
-  double control_mass = kNaN;  ///< mean attention per control position, 0..1
-  double margin_z = kNaN;      ///< margin in standard deviations of its own null
-  double mass_z = kNaN;        ///< mass in standard deviations of its own null
+  /// Mean attention per target / mean attention per control, a ratio of means.
+  double selectivity = kNaN;
+  /// Mean over rows of the attention summed over the row's targets, 0..1.
+  double mass = kNaN;
+  /// Mean over rows of (score of target - log-mean-exp of lag-matched keys), nats.
+  double margin = kNaN;
+  /// Mean attention per control position, 0..1.
+  double control_mass = kNaN;
+  /// Margin in standard deviations of its own null.
+  double margin_z = kNaN;
+  /// Mass in standard deviations of its own null.
+  double mass_z = kNaN;
 };
 
-/// All that one measured step says of one head.
+/// What one measured step says of one head. NaN: not measured.
 struct HeadReading {
   HeadId id;
-  double participation_ratio = kNaN;  ///< exp(entropy of the spectrum), uncentred, 1..min(N, D)
-  double participation_ratio_centred = kNaN;    ///< the same of the covariance about the mean
-  double participation_ratio_quadratic = kNaN;  ///< (sum l)^2 / sum l^2, uncentred
+  /// exp(entropy of the spectrum), uncentred, 1..min(N, D).
+  double participation_ratio = kNaN;
+  /// The same of the covariance about the mean.
+  double participation_ratio_centred = kNaN;
+  /// (sum l)^2 / sum l^2, uncentred.
+  double participation_ratio_quadratic = kNaN;
+  /// The same of the covariance about the mean.
   double participation_ratio_quadratic_centred = kNaN;
-  double null_participation_ratio =
-      kNaN;                       ///< the same head on random tokens, same N (probe source only)
-  double pr_integral = kNaN;      ///< integral of max(PR - 1, 0) so far (probe source only)
-  double output_norm = kNaN;      ///< root of the mean squared norm of z
-  double entropy = kNaN;          ///< mean entropy of the sampled attention rows, nats
-  double max_logit = kNaN;        ///< largest pre-softmax score over the sampled rows
-  double sink_mass = kNaN;        ///< mean attention on position 0
-  double prefix_matching = kNaN;  ///< repeated block: mean attention on the token after the query's
-                                  ///< earlier occurrence (probe source only)
+  /// participation_ratio of the same head on random tokens, same N (probe only).
+  double null_participation_ratio = kNaN;
+  /// Integral of max(participation_ratio - 1, 0) so far (probe only).
+  double pr_integral = kNaN;
+  /// Root of the mean squared norm of z.
+  double output_norm = kNaN;
+  /// Mean entropy of the sampled attention rows, nats.
+  double entropy = kNaN;
+  /// Largest pre-softmax score over the sampled rows.
+  double max_logit = kNaN;
+  /// Mean attention on position 0.
+  double sink_mass = kNaN;
+  /// Mean attention on the token after the query's earlier occurrence in a repeated block (probe
+  /// only).
+  double prefix_matching = kNaN;
   std::vector<double> eigenvalues;       ///< of the uncentred second moment / N, descending
   std::vector<PatternReading> patterns;  ///< in the order of Snapshot::patterns
-  std::string best_pattern;   ///< class by best selectivity, "unclassified" below its threshold
-  int64_t samples = 0;        ///< N, rows that entered the spectrum
-  bool finite = true;         ///< false: NaN or Inf in z or in the scores; figures are NaN
-  bool specialising = false;  ///< PR excess over its null rose and held (no pattern named)
+  std::string best_pattern;              ///< class by best selectivity, or "unclassified"
+  int64_t samples = 0;                   ///< N, rows that entered the spectrum
+  bool finite = true;                    ///< false: NaN or Inf in z or the scores; figures are NaN
+  bool specialising = false;             ///< PR excess over its null rose and held
 };
 
 /// How Prometheus shows a figure.
@@ -221,42 +235,41 @@ HEADSCOPE_API CircuitState circuit_state_from_string(const std::string& name);
 struct Event {
   int64_t step = 0;
   double tokens = kNaN;
-  double wall_time = kNaN;  ///< seconds since the Unix epoch
-  int64_t previous_probe_step =
-      -1;               ///< the change lies in (previous_probe_step, step]; -1: first probe
-  std::string kind;     ///< a state's name, "specialising", "converted"
-  std::string pattern;  ///< empty for "specialising"
+  double wall_time = kNaN;           ///< seconds since the Unix epoch
+  int64_t previous_probe_step = -1;  ///< change in (previous_probe_step, step]; -1: first probe
+  std::string kind;                  ///< a state's name, "specialising", "converted"
+  std::string pattern;               ///< empty for "specialising"
   bool head_level = false;
   std::vector<HeadId> heads;
   std::map<std::string, double> figures;  ///< e.g. selectivity, mass, threshold, p_value, effect
   std::string rule;                       ///< the rule that was applied, in words
 };
 
-/// Outcome of one ablation (docs/math.md section 7). Losses in nats per example.
+/// Outcome of one ablation (docs/math.md section 7). Losses and effects in nats, means over
+/// examples.
 struct AblationReport {
   std::string pattern;
   std::string metric;  ///< "planted_loss" or "repeated_loss"
-  bool gate = false;   ///< true: the verdict rests on this metric; false: reported beside it
+  bool gate = false;   ///< true: this metric decides the circuit's state; false: reported beside it
   int64_t step = 0;
   std::vector<HeadId> heads;
   double baseline_loss = kNaN;
   double ablated_loss = kNaN;
   double effect = kNaN;                           ///< ablated - baseline
-  std::vector<double> control_effects;            ///< one per control set
+  std::vector<double> control_effects;            ///< one for each control set
   std::vector<std::vector<HeadId>> control_sets;  ///< the heads of each
-  std::vector<double> single_head_effects;  ///< each head of `heads` alone; filled where fewer than
-                                            ///< 8 controls exist
-  double control_mean = kNaN;
-  double difference_low = kNaN;  ///< bootstrap interval of effect - control mean
+  std::vector<double> single_head_effects;  ///< of each head alone; with fewer than 8 controls
+  double control_mean = kNaN;               ///< mean of control_effects
+  double difference_low = kNaN;             ///< bootstrap interval of effect - control mean
   double difference_high = kNaN;
-  double upper_bound_effect = kNaN;  ///< all heads of the layers; reported, never a gate
+  double upper_bound_effect = kNaN;  ///< all heads of the layers ablated; decides nothing
   double attainable_p = kNaN;        ///< 1 / (controls + 1)
   int64_t examples = 0;
   CircuitState verdict = CircuitState::kInconclusive;  ///< verified, not causal or inconclusive
   std::string reason;  ///< the verdict in words, with the number of controls it rests on
 };
 
-/// One pattern's circuit at one snapshot.
+/// One pattern's circuit at one snapshot. Steps are -1 and tokens NaN until it happens.
 struct CircuitReading {
   std::string pattern;
   CircuitState state = CircuitState::kDormant;
@@ -264,11 +277,10 @@ struct CircuitReading {
   double formed_threshold = kNaN;   ///< selectivity x(T) that `formed` needs at this context
   double critical_margin_z = kNaN;  ///< family-wise critical value of the last probe
   double best_selectivity = kNaN;   ///< of all heads, last probe
-  int64_t emerging_step =
-      -1;                    ///< first probe of the run of probes that made it emerging; -1: never
-  int64_t margin_step = -1;  ///< first probe at which the margin beat its null for good
-  int64_t mass_step = -1;    ///< the same for the attention mass
-  int64_t formed_step = -1;
+  int64_t emerging_step = -1;       ///< first of the probes in a row that made it emerging
+  int64_t margin_step = -1;         ///< first of the probes in a row whose margin beats its null
+  int64_t mass_step = -1;           ///< the same for the attention mass
+  int64_t formed_step = -1;         ///< first of the probes in a row that made it formed
   int64_t verified_step = -1;
   double emerging_tokens = kNaN;
   double formed_tokens = kNaN;
@@ -279,21 +291,20 @@ struct CircuitReading {
 struct Health {
   std::map<std::string, uint64_t> errors;  ///< by kind; kinds are listed in docs/metrics.md
   uint64_t taps = 0;                       ///< attention calls measured
-  uint64_t taps_missing = 0;       ///< expected layers that did not report at a measured step
-  uint64_t taps_skipped = 0;       ///< seen but not measured (recompute, paused)
-  uint64_t snapshots_dropped = 0;  ///< by the hand-over to the sinks
-  uint64_t nonfinite_readings = 0;
+  uint64_t taps_missing = 0;        ///< expected layers that did not report at a measured step
+  uint64_t taps_skipped = 0;        ///< seen but not measured (recompute, paused)
+  uint64_t snapshots_dropped = 0;   ///< by the hand-over to the sinks
+  uint64_t nonfinite_readings = 0;  ///< readings of a head with NaN or Inf
   uint64_t probes = 0;
   uint64_t measured_steps = 0;
-  uint64_t deferred = 0;    ///< steps at which something due was put off by the budget
-  double budget_ratio = 0;  ///< share of wall time that measuring may take, 0: no bound
-  double budget_used_ratio =
-      0;                     ///< of what the last ten minutes allow, as of the last measured step
-  double tap_seconds = 0;    ///< training thread, inside observe()
-  double probe_seconds = 0;  ///< training thread, probe forwards
-  double ablation_seconds = 0;  ///< training thread, ablation forwards
-  double wait_seconds = 0;      ///< training thread, waiting for an earlier measured step
-  double analysis_seconds = 0;  ///< analysis thread
+  uint64_t deferred = 0;         ///< steps at which something due was put off by the budget
+  double budget_ratio = 0;       ///< share of wall time that measuring may take; 0: no bound
+  double budget_used_ratio = 0;  ///< of what ten minutes allow, as of the last measured step
+  double tap_seconds = 0;        ///< training thread, inside observe()
+  double probe_seconds = 0;      ///< training thread, probe forwards
+  double ablation_seconds = 0;   ///< training thread, ablation forwards
+  double wait_seconds = 0;       ///< training thread, waiting for an earlier measured step
+  double analysis_seconds = 0;   ///< analysis thread
 };
 
 /// Everything known at one measured step. Immutable once published.
@@ -303,8 +314,7 @@ struct Snapshot {
   double wall_time = kNaN;     ///< seconds since the Unix epoch
   double loss = kNaN;          ///< as told by StepScope::loss, NaN if never
   int64_t segment = 0;         ///< counts resumptions; replayed steps supersede earlier segments
-  int64_t segment_start = -1;  ///< step at which the segment resumed; -1: the run's own start. Not
-                               ///< kept by the history beyond what it supersedes
+  int64_t segment_start = -1;  ///< step at which the segment resumed; -1: the run's own start
   Source source = Source::kTrain;
   int64_t context = 0;         ///< T of the batch
   int64_t probe_interval = 0;  ///< steps since the previous probe (0: first)
@@ -316,10 +326,9 @@ struct Snapshot {
   std::vector<CircuitReading> circuits;   ///< in the order of `patterns`
   std::vector<Event> events;              ///< new since the previous snapshot
   std::vector<AblationReport> ablations;  ///< new since the previous snapshot
-  double sink_any = kNaN;                 ///< share of heads whose first-token selectivity >= 30
-  double sink_class = kNaN;               ///< share of heads whose best class is first-token
-  double repeat_gap =
-      kNaN;  ///< repeated block: loss of the first copy - loss of the second, nats (probe source)
+  double sink_any = kNaN;    ///< share of heads whose first-token selectivity is at the threshold
+  double sink_class = kNaN;  ///< share of heads whose class is first-token
+  double repeat_gap = kNaN;  ///< repeated block: loss of copy 1 - loss of copy 2, nats (probe only)
   Health health;
 };
 

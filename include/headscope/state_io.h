@@ -22,15 +22,16 @@ HEADSCOPE_API void save_state(const StateDict& state, const std::string& path);
 
 /// Reads what save_state wrote, bit for bit. Throws std::runtime_error naming path and cause when
 /// the file is missing, cut short or anything but a dict of tensors.
-HEADSCOPE_API StateDict load_state(const std::string& path);
+[[nodiscard]] HEADSCOPE_API StateDict load_state(const std::string& path);
 
-/// The same inside a torch::save checkpoint of the user's own, under the key "headscope".
+/// The same inside a checkpoint of the user's own made with torch::save, under the key "headscope".
 /// read_state throws std::runtime_error when the archive holds no state.
 HEADSCOPE_API void write_state(const StateDict& state, torch::serialize::OutputArchive& archive);
-HEADSCOPE_API StateDict read_state(torch::serialize::InputArchive& archive);
+[[nodiscard]] HEADSCOPE_API StateDict read_state(torch::serialize::InputArchive& archive);
 
-/// How save_state writes: a temporary file beside `path`, fsync, rename, fsync of the folder. For a
-/// checkpoint that is whole or the one before. Throws std::runtime_error naming path and cause.
+/// Writes a file as save_state does: a temporary file beside `path`, fsync, rename, fsync of the
+/// folder, so that `path` always holds the former bytes or these, whole. Throws std::runtime_error
+/// naming path and cause.
 HEADSCOPE_API void replace_durably(const std::string& path, std::string_view bytes);
 
 }  // namespace headscope

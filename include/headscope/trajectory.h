@@ -12,13 +12,15 @@
 
 namespace headscope {
 
-/// The x axis of the PR integral (docs/math.md section 3). They differ by orders of magnitude:
-/// every record names its own.
+/// The x axis of the integral of the participation ratio (docs/math.md section 3). Integrals over
+/// different axes differ by orders of magnitude: every record names its own.
 enum class IntegralAxis {
-  kLnTokens,           ///< x = ln(max(tokens, floor)), no place at 0 tokens (the paper's text)
-  kLnTokensClamped1b,  ///< x = ln(max(tokens / 1e9, 1)): training before 1e9 tokens counts nothing
-                       ///< (the reference code)
-  kStep,               ///< x = step (the reference's 124M script)
+  /// x = ln(max(tokens, floor)); a reading at 0 tokens has no place (the paper's text).
+  kLnTokens,
+  /// x = ln(max(tokens / 1e9, 1)): training before 1e9 tokens adds nothing (the reference code).
+  kLnTokensClamped1b,
+  /// x = step (the reference's 124M script).
+  kStep,
 };
 
 /// "ln_tokens", "ln_tokens_clamped_1b", "step".
@@ -26,12 +28,11 @@ HEADSCOPE_API const char* to_string(IntegralAxis axis);
 /// The reverse; throws std::invalid_argument naming the value and the three choices.
 HEADSCOPE_API IntegralAxis integral_axis_from_string(const std::string& name);
 
-/// What an integral means: the trapezoid of max(PR - 1, 0) over the axis. A reading without a place
-/// on the axis (tokens not known, or 0 under kLnTokens) adds nothing to the integral and is passed
-/// over; the other features see it.
+/// What an integral means: trapezoids of max(PR - 1, 0) over the axis. A reading without a place on
+/// the axis (tokens not known, or 0 under kLnTokens) is left out of it; the other features see it.
 struct IntegralDefinition {
   IntegralAxis axis = IntegralAxis::kLnTokens;
-  double floor_tokens = 1.0;  ///< kLnTokens only
+  double floor_tokens = 1.0;  ///< `floor` of kLnTokens; no other axis uses it
 };
 
 /// One reading of one head.
@@ -44,25 +45,26 @@ struct TrajectoryPoint {
 /// Whether a reading has a place on the axis.
 HEADSCOPE_API bool on_axis(const IntegralDefinition& definition, const TrajectoryPoint& point);
 
-/// Features of a trajectory (protocol section 4).
+/// Features of a head's trajectory of participation ratios (protocol section 4).
 struct TrajectoryFeatures {
-  double integral = 0;
+  double integral = 0;  ///< unit of the axis
   double final_value = kNaN;
   double max = kNaN;
   double min = kNaN;
   double spread = kNaN;  ///< max - min
 };
 
-/// PR readings of one head, in order of step. A reading at or before the last step supersedes what
-/// lay there and after (a resumed run replays steps); a non-finite PR is not kept. The integral is
-/// the left-to-right sum of its trapezoids, so a trajectory restored from its points gives the same
-/// bits.
+/// Participation ratios of one head, in order of step.
+///
+/// A reading at or before the last step supersedes what lay there and after (a resumed run replays
+/// steps). A non-finite ratio is not kept. The integral is the left-to-right sum of its trapezoids,
+/// so a trajectory restored from its points gives the same bits. Not thread-safe.
 class Trajectory {
  public:
   /// Throws std::invalid_argument unless floor_tokens is finite and above 0.
   HEADSCOPE_API explicit Trajectory(IntegralDefinition definition = {});
 
-  /// Returns false when the reading was left out (non-finite PR).
+  /// Returns false when the reading was left out (a ratio that is not finite).
   HEADSCOPE_API bool add(const TrajectoryPoint& point);
   double integral() const { return integral_; }
   HEADSCOPE_API TrajectoryFeatures features() const;
@@ -75,18 +77,18 @@ class Trajectory {
   IntegralDefinition definition_;
   std::vector<TrajectoryPoint> points_;
   double integral_ = 0;
-  std::optional<std::pair<double, double>>
-      last_on_axis_;  ///< place and height of the last reading that has one
+  // Place and height of the last reading that has one.
+  std::optional<std::pair<double, double>> last_on_axis_;
 };
 
-/// One line of `headscope rank`.
+/// A head's place among others.
 struct RankedHead {
   HeadId id;
   TrajectoryFeatures features;
-  int64_t rank = 0;  ///< 1 = largest integral; ties by id
+  int64_t rank = 0;  ///< 1: largest integral; ties by id
 };
 
-/// Ranks heads by integral, largest first. A NaN integral cannot occur (see Trajectory).
+/// Ranks heads by integral, largest first; what `headscope rank` prints.
 HEADSCOPE_API std::vector<RankedHead> rank_by_integral(const std::map<HeadId, Trajectory>& heads);
 
 }  // namespace headscope

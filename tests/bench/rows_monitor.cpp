@@ -58,7 +58,7 @@ void taps_rows(int64_t tokens, const Emit& emit) {
   int64_t step = 0;
   const auto ours = [&] {
     auto scope = monitor.begin_step({.step = step++});
-    monitor.observe(0, q, k, v, z);
+    static_cast<void>(monitor.observe(0, q, k, v, z));
   };
   ReferenceWay reference(q, k, v);
   const auto times = time_interleaved(

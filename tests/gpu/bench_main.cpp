@@ -204,7 +204,7 @@ void synchronisation_row(const Emit& emit) {
     auto scope = monitor.begin_step({.step = step});
     scope.micro_batch(at::randint(500, {4, 1024}, at::kLong));
     if (step > 0) c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR);
-    monitor.observe(0, q, q, q, z);
+    static_cast<void>(monitor.observe(0, q, q, q, z));
     c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED);
   }
   // While a graph is captured taps skip and are counted; the capture must survive them.

@@ -114,7 +114,7 @@ TEST(Faults, UndefinedIntegerAndEmptyTensorsNeverThrow) {
   Attached attached(model, options, /*with_probe=*/false);
   const auto observe = [&](int64_t step, const at::Tensor& q, const at::Tensor& z) {
     auto scope = attached.monitor->begin_step({.step = step});
-    attached.monitor->observe(0, q, q, q, z);
+    static_cast<void>(attached.monitor->observe(0, q, q, q, z));
   };
   observe(0, {}, {});
   observe(1, at::zeros({1, 1, 4, 4}, at::kInt), at::zeros({1, 1, 4, 4}, at::kInt));
@@ -134,8 +134,8 @@ TEST(Faults, ExtremeValuesGiveFiguresOrAreMarked) {
                      v = at::randn({2, 4, 8, 4}, at::kDouble) * value;
     {
       auto scope = attached.monitor->begin_step({.step = 0});
-      attached.monitor->observe(0, q, q, v,
-                                at::scaled_dot_product_attention(q, q, v, {}, 0.0, true));
+      static_cast<void>(attached.monitor->observe(
+          0, q, q, v, at::scaled_dot_product_attention(q, q, v, {}, 0.0, true)));
     }
     const auto snapshot = attached.monitor->report().last_train;
     ASSERT_NE(snapshot, nullptr);
@@ -152,8 +152,8 @@ TEST(Faults, ALayerThatStopsReportingIsCounted) {
   const at::Tensor z = at::scaled_dot_product_attention(q, q, q, {}, 0.0, true);
   for (int64_t step = 0; step < 20; ++step) {
     auto scope = attached.monitor->begin_step({.step = step});
-    attached.monitor->observe(0, q, q, q, z);
-    if (step < 10) attached.monitor->observe(1, q, q, q, z);
+    static_cast<void>(attached.monitor->observe(0, q, q, q, z));
+    if (step < 10) static_cast<void>(attached.monitor->observe(1, q, q, q, z));
   }
   EXPECT_EQ(attached.monitor->health().taps_missing, 1u);
   EXPECT_THAT(attached.log->at(0), HasSubstr("layers 1 did not report"));
@@ -186,7 +186,7 @@ TEST(Faults, PaddingIsLeftOutOfEveryFigure) {
   z.narrow(2, 0, 5).fill_(kNaN);
   {
     auto scope = attached.monitor->begin_step({.step = 0});
-    attached.monitor->observe(0, q, k, v, z, {.bias = mask, .keep = keep});
+    static_cast<void>(attached.monitor->observe(0, q, k, v, z, {.bias = mask, .keep = keep}));
   }
   const RunReport report = attached.monitor->report();
   ASSERT_NE(report.last_train, nullptr);
@@ -209,7 +209,7 @@ TEST(Faults, AForgottenBiasIsFoundBesideFullyMaskedRows) {
   const at::Tensor z = at::scaled_dot_product_attention(q, k, v, used);
   {
     auto scope = attached.monitor->begin_step({.step = 0});
-    attached.monitor->observe(0, q, k, v, z, {.bias = mask});
+    static_cast<void>(attached.monitor->observe(0, q, k, v, z, {.bias = mask}));
   }
   EXPECT_EQ(attached.monitor->report().health.errors.at("self_check"), 1u);
 }

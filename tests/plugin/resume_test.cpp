@@ -176,7 +176,7 @@ TEST(Resume, WhatTheStateIsPastTheSinksHave) {
       testing::tiny_probe());
   model.monitor = &monitor;
   tiny_training(model, &monitor, 0, 30);
-  monitor.state_dict();
+  static_cast<void>(monitor.state_dict());
   const size_t at_the_save = slow->published;
   EXPECT_GT(at_the_save, 5u);
   monitor.close();

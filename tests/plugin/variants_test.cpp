@@ -405,23 +405,28 @@ TEST(Refusals, NameTheLayerAndWhatIsNotMeasured) {
               }),
               Contains(HasSubstr("layer 3: cross-attention is not measured, nor decoding with a "
                                  "key-value cache: q has Tq = 1 tokens and k has Tk = 6")));
-  EXPECT_THAT(refusal([&](Monitor& monitor) { monitor.observe(1, q, one, one, q); }),
-              Contains(HasSubstr("q has Tq = 6 tokens and k has Tk = 1")));
-  const at::Tensor nested = at::_nested_tensor_from_tensor_list({q[0], q[1]});
   EXPECT_THAT(
-      refusal([&](Monitor& monitor) { monitor.observe(5, nested, nested, nested, nested); }),
-      Contains(HasSubstr("layer 5: nested tensors are not measured")));
-  const at::Tensor fp8 = q.to(at::kFloat8_e4m3fn);
-  EXPECT_THAT(refusal([&](Monitor& monitor) { monitor.observe(0, fp8, fp8, fp8, fp8); }),
-              Contains(HasSubstr("layer 0: headscope: q must be float64, float32, bfloat16 or")));
+      refusal([&](Monitor& monitor) { static_cast<void>(monitor.observe(1, q, one, one, q)); }),
+      Contains(HasSubstr("q has Tq = 6 tokens and k has Tk = 1")));
+  const at::Tensor nested = at::_nested_tensor_from_tensor_list({q[0], q[1]});
   EXPECT_THAT(refusal([&](Monitor& monitor) {
-                monitor.observe(7, q, q, q, q, {.documents = at::zeros({2, 5}, at::kLong)});
+                static_cast<void>(monitor.observe(5, nested, nested, nested, nested));
+              }),
+              Contains(HasSubstr("layer 5: nested tensors are not measured")));
+  const at::Tensor fp8 = q.to(at::kFloat8_e4m3fn);
+  EXPECT_THAT(
+      refusal([&](Monitor& monitor) { static_cast<void>(monitor.observe(0, fp8, fp8, fp8, fp8)); }),
+      Contains(HasSubstr("layer 0: headscope: q must be float64, float32, bfloat16 or")));
+  EXPECT_THAT(refusal([&](Monitor& monitor) {
+                static_cast<void>(
+                    monitor.observe(7, q, q, q, q, {.documents = at::zeros({2, 5}, at::kLong)}));
               }),
               Contains(HasSubstr("layer 7: headscope: documents must be int64 [B, T] = [2, 6]")));
-  EXPECT_THAT(refusal([&](Monitor& monitor) {
-                monitor.observe(7, q, q, q, q, {.keep = at::ones({2, 5}, at::kBool)});
-              }),
-              Contains(HasSubstr("layer 7: keep must be bool [B, T] = [2, 6]")));
+  EXPECT_THAT(
+      refusal([&](Monitor& monitor) {
+        static_cast<void>(monitor.observe(7, q, q, q, q, {.keep = at::ones({2, 5}, at::kBool)}));
+      }),
+      Contains(HasSubstr("layer 7: keep must be bool [B, T] = [2, 6]")));
 }
 
 }  // namespace

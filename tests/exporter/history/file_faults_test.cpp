@@ -200,7 +200,7 @@ TEST(FileFaults, ADirectoryThatMayNotBeWrittenIsAClearError) {
     const Server server(directory.file("endpoint"));
     bool refused = false;
     try {
-      open_history({.run_dir = directory.path(), .facts = {}, .log = {}});
+      static_cast<void>(open_history({.run_dir = directory.path(), .facts = {}, .log = {}}));
     } catch (const std::runtime_error& error) {
       refused = std::string(error.what()).find(directory.path()) != std::string::npos;
     }
@@ -214,8 +214,11 @@ TEST(FileFaults, APipeInThePlaceOfTheHistoryIsAClearError) {
   const TemporaryDirectory directory;
   ASSERT_EQ(mkfifo(directory.file("history.sqlite").c_str(), 0600), 0);
   const auto complains = ThrowsMessage<std::runtime_error>(HasSubstr("is not a file"));
-  EXPECT_THAT([&] { open_history({.run_dir = directory.path(), .facts = {}, .log = {}}); },
-              complains);
+  EXPECT_THAT(
+      [&] {
+        static_cast<void>(open_history({.run_dir = directory.path(), .facts = {}, .log = {}}));
+      },
+      complains);
   EXPECT_THAT([&] { read_history(directory.path()); }, complains);
 }
 

@@ -102,7 +102,7 @@ TEST(History, NamesThatAreNotUtf8AreKeptReadable) {
 TEST(History, KeepsTheFacts) {
   const TemporaryDirectory directory;
   const RunFacts facts = {{"run_id", "a'b"}, {"torch", "2.13.0"}};
-  open_history({.run_dir = directory.path(), .facts = facts, .log = {}});
+  static_cast<void>(open_history({.run_dir = directory.path(), .facts = facts, .log = {}}));
   EXPECT_EQ(read_history(directory.path()).facts, facts);
 }
 

@@ -155,7 +155,7 @@ TEST(Server, NoFreePortIsAClearError) {
   ServerOptions options;
   options.port = port_of(first->url());
   options.ports_to_try = 1;
-  EXPECT_THAT([&] { start_metrics_server(options); },
+  EXPECT_THAT([&] { static_cast<void>(start_metrics_server(options)); },
               ThrowsMessage<std::runtime_error>(
                   AllOf(HasSubstr(std::to_string(options.port)), HasSubstr("is taken"))));
 }
@@ -188,7 +188,7 @@ TEST(Server, BadNumbersAreClearErrors) {
     ServerOptions options;
     change(options);
     try {
-      start_metrics_server(options);
+      static_cast<void>(start_metrics_server(options));
     } catch (const std::runtime_error& error) {
       return error.what();
     }
