@@ -41,43 +41,19 @@ inline void expect_same(const std::map<std::string, double>& got,
   }
 }
 
-/// Every field of a record's table.
+/// Every field of a record that has a table of them.
 template <typename Record>
-void expect_same_fields(const Record& got, const Record& want, const std::string& where) {
+requires requires { Fields<Record>::kTable; }
+void expect_same(const Record& got, const Record& want, const std::string& where) {
   for_each_field<Record>([&](const auto& field) {
     expect_same(got.*field.member, want.*field.member, where + "." + std::string(field.name));
   });
-}
-
-inline void expect_same(const CircuitReading& got, const CircuitReading& want,
-                        const std::string& where) {
-  expect_same_fields(got, want, where);
-}
-inline void expect_same(const Event& got, const Event& want, const std::string& where) {
-  expect_same_fields(got, want, where);
-}
-inline void expect_same(const AblationReport& got, const AblationReport& want,
-                        const std::string& where) {
-  expect_same_fields(got, want, where);
-}
-inline void expect_same(const Health& got, const Health& want, const std::string& where) {
-  expect_same_fields(got, want, where);
 }
 
 inline void expect_same(const PatternReading& got, const PatternReading& want,
                         const std::string& where) {
   for (const Figure<PatternReading>& figure : kPatternFigures) {
     expect_same(got.*figure.member, want.*figure.member, where + "." + std::string(figure.name));
-  }
-}
-
-/// The same list of records.
-template <typename Record>
-void expect_same_list(const std::vector<Record>& got, const std::vector<Record>& want,
-                      const std::string& where) {
-  ASSERT_EQ(got.size(), want.size()) << where;
-  for (size_t i = 0; i < want.size(); ++i) {
-    expect_same(got[i], want[i], where + "[" + std::to_string(i) + "]");
   }
 }
 
@@ -91,13 +67,25 @@ inline void expect_same(const HeadReading& got, const HeadReading& want, const s
   expect_same(got.samples, want.samples, where + ".samples");
   expect_same(got.finite, want.finite, where + ".finite");
   expect_same(got.specialising, want.specialising, where + ".specialising");
-  expect_same_list(got.patterns, want.patterns, where + ".patterns");
+  ASSERT_EQ(got.patterns.size(), want.patterns.size()) << where;
+  for (size_t i = 0; i < want.patterns.size(); ++i)
+    expect_same(got.patterns[i], want.patterns[i], where + ".patterns[" + std::to_string(i) + "]");
+}
+
+/// The same list of records.
+template <typename Record>
+void expect_same_list(const std::vector<Record>& got, const std::vector<Record>& want,
+                      const std::string& where) {
+  ASSERT_EQ(got.size(), want.size()) << where;
+  for (size_t i = 0; i < want.size(); ++i) {
+    expect_same(got[i], want[i], where + "[" + std::to_string(i) + "]");
+  }
 }
 
 /// Everything that a history keeps, bit for bit.
 inline void expect_same(const Snapshot& got, const Snapshot& want,
                         const std::string& where = "snapshot") {
-  expect_same_fields(got, want, where);
+  expect_same<Snapshot>(got, want, where);
   expect_same(got.health, want.health, where + ".health");
   expect_same_list(got.heads, want.heads, where + ".heads");
   expect_same_list(got.circuits, want.circuits, where + ".circuits");
