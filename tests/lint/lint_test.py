@@ -27,7 +27,7 @@ class LintTest(unittest.TestCase):
         for part in parts:
             self.assertIn(part, broken[0])
 
-    def test_a_room_of_the_exporter_may_include_the_public_headers_and_itself(self):
+    def test_a_folder_of_the_exporter_may_include_the_public_headers_and_itself(self):
         self.write("csrc/exporter/http/a.cpp", '#include "headscope/sink.h"\n#include "csrc/exporter/http/a.h"\n')
         self.assertEqual(checks.include_arrows(self.root), [])
 
@@ -35,15 +35,15 @@ class LintTest(unittest.TestCase):
         self.write("csrc/exporter/http/a.cpp", '#include "csrc/monitor/schedule.h"\n')
         self.assert_breaks(checks.include_arrows(self.root), "csrc/exporter/http/a.cpp", "csrc/monitor/schedule.h")
 
-    def test_a_room_may_include_what_its_arrows_name(self):
+    def test_a_folder_of_the_exporter_may_include_what_its_arrow_names(self):
         self.write("csrc/exporter/page/a.cpp", '#include "csrc/exporter/history/sqlite.h"\n')
         self.assertEqual(checks.include_arrows(self.root), [])
 
-    def test_a_room_may_not_include_another_one(self):
+    def test_a_folder_of_the_exporter_may_not_include_another_one(self):
         self.write("csrc/exporter/history/a.cpp", '#include "csrc/exporter/page/timeline.h"\n')
         self.assert_breaks(checks.include_arrows(self.root), "csrc/exporter/history/a.cpp", "csrc/exporter/page/timeline.h")
 
-    def test_a_source_outside_the_rooms_has_no_arrow(self):
+    def test_a_source_beside_the_folders_of_the_exporter_has_no_arrow(self):
         self.write("csrc/exporter/a.cpp", "")
         self.write("csrc/exporter/kitchen/a.cpp", "")
         self.assertEqual(len(checks.include_arrows(self.root)), 2)

@@ -15,7 +15,7 @@ ARROWS = {
     "csrc/probe": ("include",),
     "csrc/circuits": ("include",),
     "csrc/weights": ("include",),
-    # The rooms of the exporter. It has no arrow of its own: every source lies in a room.
+    # The exporter has no arrow of its own: each of its sources lies in one of these folders.
     "csrc/exporter/common": ("include",),
     "csrc/exporter/metrics": ("include", "csrc/exporter/common"),
     "csrc/exporter/http": ("include", "csrc/exporter/common"),

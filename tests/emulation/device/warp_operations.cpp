@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "tests/emulation/number_types.h"
-#include "tests/emulation/scheduler.h"
+#include "tests/emulation/device/number_types.h"
+#include "tests/emulation/device/scheduler.h"
 
 namespace headscope::emulation {
 namespace {

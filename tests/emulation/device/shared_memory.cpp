@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "tests/emulation/scheduler.h"
+#include "tests/emulation/device/scheduler.h"
 
 // Shared memory, and copies into it that are under way.
 namespace headscope::emulation {

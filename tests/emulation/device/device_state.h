@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <source_location>
 
-#include "tests/emulation/runtime.h"
+#include "tests/emulation/device/runtime.h"
 
 // What the language header (cuda_emulation.h) asks of the runtime on behalf of the running thread.
 namespace headscope::emulation {

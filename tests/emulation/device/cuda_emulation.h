@@ -8,9 +8,9 @@
 #include <source_location>
 #include <type_traits>
 
-#include "tests/emulation/device_state.h"
-#include "tests/emulation/number_types.h"
-#include "tests/emulation/runtime.h"
+#include "tests/emulation/device/device_state.h"
+#include "tests/emulation/device/number_types.h"
+#include "tests/emulation/device/runtime.h"
 
 // CUDA C++ as a plain C++20 compiler understands it: the part of the language that kernels use, by
 // CUDA's own names. Included by kernels/device.cuh where nvcc would include CUDA's headers.

@@ -1,10 +1,10 @@
-#include "tests/emulation/fiber.h"
+#include "tests/emulation/device/fiber.h"
 
 #include <sys/mman.h>
 
 #include <cstdint>
 
-#include "tests/emulation/runtime.h"
+#include "tests/emulation/device/runtime.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/emulation/device_state.h"
-#include "tests/emulation/fiber.h"
+#include "tests/emulation/device/device_state.h"
+#include "tests/emulation/device/fiber.h"
 
 // The state of the one emulated device while a grid runs. Internal to the emulation.
 namespace headscope::emulation {

@@ -1,4 +1,4 @@
-#include "tests/emulation/scheduler.h"
+#include "tests/emulation/device/scheduler.h"
 
 #include <bit>
 #include <cstring>
