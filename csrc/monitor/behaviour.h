@@ -23,9 +23,9 @@ BehaviourBatches behaviour_batches(const ProbeOptions& options);
 
 /// Loss per example in nats, in f64, from one pass of the user's forward over a batch.
 ///
-///   planted_loss:  -log p(B) after the last token
-///   repeated_loss: mean of -log p(x_t) over t = P + 1 .. T - 1, what follows the first copy but
-///   for its first token
+///   planted_loss   -log p(B) after the last token
+///   repeated_loss  mean of -log p(x_t) over t = P + 1 .. T - 1: the second copy without its first
+///                  token
 ///
 /// Throws std::runtime_error when forward gives no logits [n, T, V].
 std::vector<double> behaviour_losses(const ForwardFunction& forward,

@@ -41,8 +41,8 @@ class SinkThread {
   uint64_t hung_at_ = 0;  ///< one more than were delivered when a flush gave up; 0: none did
   std::vector<Event> carried_events_;
   std::vector<AblationReport> carried_ablations_;
-  Snapshot last_;  ///< the last dropped one, without its heads: what carried events travel with at
-                   ///< the end
+  /// The last dropped one, without its heads: what carried events travel with at the end.
+  Snapshot last_;
   std::thread thread_;
 };
 

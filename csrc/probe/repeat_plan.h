@@ -9,8 +9,8 @@
 namespace headscope {
 
 /// The repeated block of a probe: random tokens x_0 .. x_{P-1} twice, and what attention_mass is
-/// asked of its second copy: from query t the one target t - P + 1, what followed this token before
-/// (prefix matching).
+/// asked of its second copy (prefix matching): from query t the one target t - P + 1, which
+/// followed the earlier occurrence of this token.
 struct RepeatPlan {
   static constexpr int64_t kRows = 16;
   static constexpr int64_t kQueries = 16;
@@ -22,15 +22,15 @@ struct RepeatPlan {
   at::Tensor offsets;
 };
 
-/// P = T / 2, or window - 1 where that is less: token t - P, an earlier occurrence of token t, and
-/// the one after it are then seen from t.
+/// P = T / 2, or window - 1 where that is less: then t sees the earlier occurrence of its token,
+/// t - P, and the token after it.
 int64_t repeat_period(const ProbeOptions& options);
 
-/// options: resolved. N = min(examples, kRows).
+/// Plans the repeated block of N = min(examples, kRows) rows. options: resolved().
 RepeatPlan plan_repeat(const ProbeOptions& options);
 
-/// Mean loss of the first copy's tokens 1 .. P-1 minus that of the same tokens in the second copy,
-/// nats (0: nothing is gained from the repeat). NaN when forward gave no logits [N, T, V].
+/// Mean loss of tokens 1 .. P-1 in the first copy minus that of the same tokens in the second, in
+/// nats. 0: nothing is gained from the repeat. NaN when forward gave no logits [N, T, V].
 double repeat_gap(const at::Tensor& logits, const RepeatPlan& plan);
 
 }  // namespace headscope

@@ -38,8 +38,8 @@ struct RecordedRun {
   std::optional<int64_t> context;  ///< of the `context` column
   int64_t rows = 0;
   int64_t skipped = 0;  ///< selectivity empty or not finite
-  int64_t superseded =
-      0;  ///< another row of the same pattern, head and step came later in its stretch
+  /// Rows after which another row of the same pattern, head and step came in their stretch.
+  int64_t superseded = 0;
 };
 
 /// Reads a file of columns step, layer, head, selectivity and optionally pattern, tokens, mass,

@@ -10,10 +10,10 @@ namespace headscope::exporter {
 
 struct HttpRequest {
   std::string method;  ///< "GET", ...
-  std::string path;   ///< URL-decoded, as sent: not cleaned, without the query; empty when it names
-                      ///< another host
-  std::string query;  ///< what follows the '?', as sent
-  std::string host;   ///< the header, as sent
+  /// URL-decoded, not cleaned, without the query; empty when the request names another host.
+  std::string path;
+  std::string query;          ///< what follows the '?', as sent
+  std::string host;           ///< the header, as sent
   std::string if_none_match;  ///< the header, as sent
   std::string authorization;  ///< the header, as sent
 };
