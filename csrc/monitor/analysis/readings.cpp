@@ -1,4 +1,4 @@
-#include "csrc/monitor/readings.h"
+#include "csrc/monitor/analysis/readings.h"
 
 #include <ATen/ATen.h>
 

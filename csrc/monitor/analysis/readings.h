@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "csrc/monitor/capture.h"
+#include "csrc/monitor/taps/capture.h"
 #include "headscope/circuits.h"
 #include "headscope/snapshot.h"
 
