@@ -6,6 +6,8 @@
 #include <iterator>
 #include <set>
 
+#include "csrc/monitor/analysis/attention_readings.h"
+#include "csrc/monitor/analysis/spectra.h"
 #include "csrc/monitor/analysis/state_codec.h"
 #include "csrc/monitor/edge/host_guard.h"
 #include "headscope/screen.h"

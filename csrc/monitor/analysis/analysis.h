@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "csrc/monitor/analysis/readings.h"
+#include "csrc/monitor/analysis/null_tests.h"
 #include "csrc/monitor/analysis/state_codec.h"
 #include "csrc/monitor/edge/health.h"
 #include "csrc/monitor/edge/sink_thread.h"
