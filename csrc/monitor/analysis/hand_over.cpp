@@ -1,4 +1,4 @@
-#include "csrc/monitor/hand_over.h"
+#include "csrc/monitor/analysis/hand_over.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>

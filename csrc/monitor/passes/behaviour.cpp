@@ -1,4 +1,4 @@
-#include "csrc/monitor/behaviour.h"
+#include "csrc/monitor/passes/behaviour.h"
 
 #include <ATen/ATen.h>
 

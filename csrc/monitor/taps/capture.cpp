@@ -1,4 +1,4 @@
-#include "csrc/monitor/capture.h"
+#include "csrc/monitor/taps/capture.h"
 
 #include <ATen/ATen.h>
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/monitor/self_check.h"
+#include "csrc/monitor/taps/self_check.h"
 #include "csrc/probe/probe_plan.h"
 #include "csrc/probe/repeat_plan.h"
 #include "csrc/probe/train_plan.h"

@@ -1,4 +1,4 @@
-#include "csrc/monitor/verification.h"
+#include "csrc/monitor/analysis/verification.h"
 
 #include <numeric>
 #include <set>

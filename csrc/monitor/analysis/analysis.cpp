@@ -1,4 +1,4 @@
-#include "csrc/monitor/analysis.h"
+#include "csrc/monitor/analysis/analysis.h"
 
 #include <ATen/ATen.h>
 
@@ -6,8 +6,10 @@
 #include <iterator>
 #include <set>
 
-#include "csrc/monitor/host_guard.h"
-#include "csrc/monitor/state_codec.h"
+#include "csrc/monitor/analysis/attention_readings.h"
+#include "csrc/monitor/analysis/spectra.h"
+#include "csrc/monitor/analysis/state_codec.h"
+#include "csrc/monitor/edge/host_guard.h"
 #include "headscope/screen.h"
 
 namespace headscope {

@@ -1,4 +1,4 @@
-#include "csrc/monitor/host_guard.h"
+#include "csrc/monitor/edge/host_guard.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>

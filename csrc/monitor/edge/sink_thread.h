@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "csrc/monitor/health.h"
+#include "csrc/monitor/edge/health.h"
 #include "headscope/sink.h"
 
 namespace headscope {

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "csrc/monitor/capture.h"
-#include "csrc/monitor/health.h"
-#include "csrc/monitor/readings.h"
-#include "csrc/monitor/sink_thread.h"
-#include "csrc/monitor/state_codec.h"
+#include "csrc/monitor/analysis/null_tests.h"
+#include "csrc/monitor/analysis/state_codec.h"
+#include "csrc/monitor/edge/health.h"
+#include "csrc/monitor/edge/sink_thread.h"
+#include "csrc/monitor/taps/capture.h"
 #include "headscope/circuits.h"
 #include "headscope/monitor.h"
 #include "headscope/trajectory.h"

@@ -1,4 +1,4 @@
-#include "csrc/monitor/worker.h"
+#include "csrc/monitor/analysis/worker.h"
 
 #include "headscope/process.h"
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "csrc/monitor/capture.h"
+#include "csrc/monitor/taps/capture.h"
 
 namespace headscope {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "csrc/monitor/verification.h"
+#include "csrc/monitor/analysis/verification.h"
 #include "headscope/snapshot.h"
 #include "headscope/trajectory.h"
 
