@@ -251,6 +251,21 @@ def links(root):
     return broken
 
 
+def recipes(root):
+    """The recipes of docs/architecture.md name files and folders that are there; <name> stands for what is new."""
+    text = text_of(root, pathlib.Path("docs/architecture.md"))
+    _, _, section = text.partition("\n## Where to add things\n")
+    section = section.partition("\n## ")[0]
+    kinds = re.findall(r"^### .+$", section, re.MULTILINE)
+    broken = [f"docs/architecture.md: no recipe for {kind} under 'Where to add things'" for kind in rules.RECIPES
+              if not any(kind in heading for heading in kinds)]
+    for path in re.findall(r"`([\w./<>-]+/[\w./<>-]*)`", section):
+        known = path.partition("<")[0].rpartition("/")[0] if "<" in path else path
+        if not (root / known).exists():
+            broken.append(f"docs/architecture.md: a recipe names {path}, and there is no {known}")
+    return broken
+
+
 def shell_syntax(root):
     broken = []
     for path in files(root):

@@ -10,7 +10,7 @@ import sys
 
 import checks
 
-PLAIN = ("include_arrows", "torch_includes", "clang_format", "file_lengths", "words", "links", "shell_syntax", "python_imports",
+PLAIN = ("include_arrows", "torch_includes", "clang_format", "file_lengths", "words", "links", "recipes", "shell_syntax", "python_imports",
          "top_level")
 
 

@@ -57,6 +57,9 @@ TORCH_INCLUDE = re.compile(r"^(ATen|c10|torch|caffe2)/")
 # 35 s a file to compile: never, narrow headers are enough.
 UMBRELLA_HEADERS = ("torch/torch.h", "torch/all.h", "torch/extension.h")
 
+# What docs/architecture.md has a recipe for.
+RECIPES = ("pattern", "figure", "operator", "sink", "alert")
+
 CODE = (".cpp", ".h", ".cu", ".cuh")
 COUNTED = CODE + (".py", ".sh", ".js", ".css", ".html", ".cmake")
 LONGEST_FILE = 500
