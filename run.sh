@@ -13,6 +13,7 @@ BUILD_PACKAGES=(g++ cmake ninja-build pkg-config python3 python3-venv prometheus
 TEST_PACKAGES=(clang-format-14 curl git sqlite3)
 FUZZ_PACKAGES=(clang-14 libclang-rt-14-dev)
 PAGE_TEST_PACKAGES=(chromium fonts-dejavu-core)
+QUICK_LABELS=(unit parity exporter rules lint)
 PAGE_TEST_PYTHON=(playwright==1.65.2 schemathesis==4.32.5)
 
 say() { printf '[run.sh] %s\n' "$*" >&2; }
@@ -27,9 +28,10 @@ usage() {
   cat <<'EOF'
 ./run.sh setup                 install what is missing, find or install torch, build everything
 ./run.sh demo [ARGS]           train the demo with the monitor attached; --help lists ARGS
-./run.sh test [--long] [--label LABEL]...
+./run.sh test [--quick | --long] [--label LABEL]...
                                build and run the tests; labels: unit parity emulated exporter rules plugin
-                               e2e consumer lint, and with --long gpu
+                               e2e consumer lint, and with --long gpu; --quick: unit parity exporter rules
+                               lint, without sanitizers and browser, for every change
 ./run.sh bench [ARGS]          build and run the benchmarks
 
 Each does all the set-up it needs and is quick when nothing has changed.
@@ -173,6 +175,13 @@ need_browser() {
   fi
 }
 
+# need_test_tools [LABEL...]: the programs that tests run.
+need_test_tools() {
+  need_monitoring_tools
+  need_dashboard_tools
+  if [ $# = 0 ] || [[ " $* " == *" e2e "* ]]; then need_browser; fi
+}
+
 # libFuzzer's compiler (tests/fuzz).
 need_fuzz_compiler() {
   if [ -n "${CI:-}" ]; then
@@ -266,11 +275,25 @@ configure() {
   printf '%s\n' "${arguments[*]}" >"$stamp"
 }
 
+# measured PART...: what these parts of docs/ci.md took when they were last measured, in seconds.
+measured() {
+  local part sum=0
+  for part in "$@"; do
+    sum=$((sum + $(sed -n "s/^| $part | [0-9]* | \([0-9]*\) |.*/\1/p" "$ROOT/docs/ci.md" | head -n 1) + 0))
+  done
+  echo "$sum"
+}
+
+# minutes SECONDS: for people.
+minutes() { if [ "$1" -lt 90 ]; then echo "about $1 s"; else echo "about $((($1 + 30) / 60)) minutes"; fi; }
+
 # build_targets FOLDER TARGET...
 build_targets() {
-  local folder=$1
+  local folder=$1 steps
   shift
-  say "building $* in ${folder#"$ROOT"/}"
+  steps=$(ninja -C "$folder" -n "$@" | grep -c '^\[' || true)
+  [ "$steps" = 0 ] || say "building $* in ${folder#"$ROOT"/}: $steps steps," \
+    "$(minutes $((steps * $(measured build) / $(ninja -C "$BUILD" -t commands all | wc -l) + 1)))"
   ninja -C "$folder" -j "$(parallel_jobs)" "$@" >&2 || die "the build failed (the compiler's output is above)"
 }
 
@@ -284,6 +307,7 @@ prepare() {
 # ---------------------------------------------------------------- commands
 
 command_setup() {
+  [ -f "$BUILD/build.ninja" ] || say "set-up on a fresh machine: $(minutes "$(measured set-up)")"
   prepare "${TEST_PACKAGES[@]}"
   need_monitoring_tools
   need_dashboard_tools
@@ -306,10 +330,11 @@ command_bench() {
 }
 
 command_test() {
-  local labels=() started=$SECONDS
+  local labels=() quick="" started=$SECONDS
   while [ $# -gt 0 ]; do
     case $1 in
       --long) export HEADSCOPE_LONG=1 ;;
+      --quick) quick=1 labels+=("${QUICK_LABELS[@]}") ;;
       --label)
         [ $# -gt 1 ] || die "--label needs a value" "unit, parity, emulated, exporter, rules, plugin, e2e, consumer, lint or gpu"
         labels+=("$2")
@@ -319,20 +344,30 @@ command_test() {
     esac
     shift
   done
+  [ -z "$quick" ] || [ -z "${HEADSCOPE_LONG:-}" ] || die "--quick and --long exclude each other" "give one of them"
+  [ -f "$BUILD/build.ninja" ] || say "set-up on a fresh machine: $(minutes "$(measured set-up)")"
   need_fuzz_compiler
   prepare "${TEST_PACKAGES[@]}"
-  need_monitoring_tools
-  need_dashboard_tools
-  if [[ ${#labels[@]} -eq 0 || " ${labels[*]} " == *" e2e "* ]]; then need_browser; fi
+  # Downloads wait for the network, the build for the cores: together.
+  export PATH=$BUILD/tools/usr/bin:$PATH
+  need_test_tools "${labels[@]}" &
+  local tools=$!
   local summary=("$ROOT/tests/summary.py" --ledger "$ROOT/docs/ci.md" --seconds "set-up=$((SECONDS - started))")
   local lap=$SECONDS failed=0
-  build_targets "$BUILD" all
+  if [ -n "$quick" ]; then
+    build_targets "$BUILD" headscope headscope_cli headscope_tests_unit headscope_tests_parity headscope_tests_exporter
+  else
+    build_targets "$BUILD" all
+  fi
+  wait "$tools" || die "what the tests need could not be installed (the reason is above)"
   summary+=(--seconds "build=$((SECONDS - lap))")
-  run_ctest "$BUILD" "${labels[@]}" || failed=1
+  run_ctest "$BUILD" "" "${labels[@]}" || failed=1
   summary+=("$BUILD")
 
   # Once more under the sanitizers, which compile only what they test.
-  if [ -n "${HEADSCOPE_LONG:-}" ]; then
+  if [ -n "$quick" ]; then
+    :
+  elif [ -n "${HEADSCOPE_LONG:-}" ]; then
     sanitised dev asan unit exporter plugin
     sanitised tsan tsan exporter plugin
     cuda_build
@@ -354,7 +389,7 @@ sanitised() {
   configure "$preset" "$BUILD/$preset"
   build_targets "$BUILD/$preset" "${checked[@]/#/headscope_tests_}"
   summary+=(--seconds "$name build=$((SECONDS - lap))")
-  run_ctest "$BUILD/$preset" "${checked[@]}" || failed=1
+  run_ctest "$BUILD/$preset" "$name" "${checked[@]}" || failed=1
   summary+=("$name=$BUILD/$preset")
 }
 
@@ -372,15 +407,19 @@ cuda_build() {
   configure cuda "$folder"
   build_targets "$folder" headscope headscope_tests_gpu headscope_gpu_bench headscope_tests_parity
   summary+=(--seconds "cuda build=$((SECONDS - lap))")
-  run_ctest "$folder" gpu parity || failed=1
+  run_ctest "$folder" cuda gpu parity || failed=1
   summary+=("cuda=$folder")
 }
 
-# run_ctest FOLDER [LABEL...]: results go to FOLDER/tests/results, where summary.py reads them.
+# run_ctest FOLDER NAME [LABEL...]: results go to FOLDER/tests/results, where summary.py reads them. NAME stands before
+# the labels in docs/ci.md.
 run_ctest() {
-  local folder=$1 filter=()
-  shift
+  local folder=$1 name=$2 filter=() expected
+  shift 2
   [ $# -eq 0 ] || filter=(-L "^($(IFS='|'; echo "$*"))\$")
+  [ $# -gt 0 ] || set -- unit parity emulated exporter rules plugin e2e consumer lint
+  expected=$(measured "${@/#/${name:+$name }}")
+  say "testing $* in ${folder#"$ROOT"/}: $([ "$expected" = 0 ] && echo "no time known" || minutes "$expected")"
   rm -rf "$folder/tests/results"
   mkdir -p "$folder/tests/results"
   (cd "$folder" && ctest --output-on-failure --no-tests=error -j "$(nproc)" "${filter[@]}" \

@@ -7,11 +7,11 @@
 #include <stdexcept>
 
 #include "csrc/measure/checks.h"
-#include "csrc/measure/cpu/kernels.h"
+#include "csrc/measure/cpu/entry_points.h"
 #include "csrc/measure/device.h"
 #ifdef HEADSCOPE_CUDA
 #include "csrc/measure/cuda/device.h"
-#include "csrc/measure/cuda/kernels.h"
+#include "csrc/measure/cuda/entry_points.h"
 #endif
 #include "csrc/measure/process_check.h"
 #include "csrc/measure/registration.h"

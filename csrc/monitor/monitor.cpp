@@ -8,8 +8,8 @@
 #include <stdexcept>
 
 #include "csrc/measure/process_check.h"
+#include "csrc/monitor/analysis/state_codec.h"
 #include "csrc/monitor/monitor_impl.h"
-#include "csrc/monitor/state_codec.h"
 
 namespace headscope {
 namespace {

@@ -11,16 +11,16 @@
 #include <thread>
 #include <vector>
 
-#include "csrc/monitor/analysis.h"
-#include "csrc/monitor/behaviour.h"
-#include "csrc/monitor/budget.h"
-#include "csrc/monitor/call_watch.h"
-#include "csrc/monitor/capture.h"
-#include "csrc/monitor/health.h"
-#include "csrc/monitor/schedule.h"
-#include "csrc/monitor/sink_thread.h"
-#include "csrc/monitor/verification.h"
-#include "csrc/monitor/worker.h"
+#include "csrc/monitor/analysis/analysis.h"
+#include "csrc/monitor/analysis/verification.h"
+#include "csrc/monitor/analysis/worker.h"
+#include "csrc/monitor/edge/health.h"
+#include "csrc/monitor/edge/sink_thread.h"
+#include "csrc/monitor/passes/behaviour.h"
+#include "csrc/monitor/steps/budget.h"
+#include "csrc/monitor/steps/schedule.h"
+#include "csrc/monitor/taps/call_watch.h"
+#include "csrc/monitor/taps/capture.h"
 #include "headscope/monitor.h"
 #include "headscope/process.h"
 

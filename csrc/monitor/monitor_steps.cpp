@@ -1,8 +1,8 @@
 #include <ATen/ATen.h>
 
 #include "csrc/measure/one_core.h"
-#include "csrc/monitor/hand_over.h"
-#include "csrc/monitor/host_guard.h"
+#include "csrc/monitor/analysis/hand_over.h"
+#include "csrc/monitor/edge/host_guard.h"
 #include "csrc/monitor/monitor_impl.h"
 
 namespace headscope {

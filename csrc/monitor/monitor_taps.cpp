@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "csrc/measure/device.h"
-#include "csrc/monitor/host_guard.h"
+#include "csrc/monitor/edge/host_guard.h"
 #include "csrc/monitor/monitor_impl.h"
 #include "csrc/probe/group_table.h"
 #include "csrc/probe/seen_keys.h"

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include "csrc/monitor/host_guard.h"
+#include "csrc/monitor/edge/host_guard.h"
 #include "csrc/monitor/monitor_impl.h"
 
 namespace headscope {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "headscope/ablation.h"
+#include "headscope/built_in_sinks.h"
 #include "headscope/circuits.h"
 #include "headscope/sink.h"
-#include "headscope/sinks.h"
 #include "headscope/trajectory.h"
 
 namespace headscope {
@@ -38,7 +38,7 @@ struct Options {
   std::string run_name = {};  ///< label of the run; default: last part of run_dir, else "run"
   bool serve = true;          ///< /metrics over HTTP
   std::string host = "127.0.0.1";
-  std::vector<std::string> host_names = {};  ///< further names of the server (sinks.h)
+  std::vector<std::string> host_names = {};  ///< further names of the server (built_in_sinks.h)
   int port = 9464;                           ///< taken: the next free one; 0: any
   AccessOptions access = {};                 ///< password and TLS of the server, off by default
   std::string textfile = {};                 ///< the metrics as a .prom file too; empty: no file

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <array>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "headscope/export.h"
@@ -75,6 +78,138 @@ struct HeadReading {
   bool finite = true;                    ///< false: NaN or Inf in z or the scores; figures are NaN
   bool specialising = false;             ///< PR excess over its null rose and held
 };
+
+/// How Prometheus shows a figure.
+struct Metric {
+  std::string_view name;         ///< of the series; empty: not exported
+  std::string_view unit = {};    ///< "1" for ratios and counts of nothing in particular
+  std::string_view help = {};    ///< one line
+  std::string_view absent = {};  ///< when there is no such series; empty: as its neighbours
+  std::string_view label = {};   ///< value of the series' own label, where it has one
+};
+
+/// One row of a table of figures: everything that stores, exports or draws a figure reads it here.
+template <typename Record>
+struct Figure {
+  size_t slot;            ///< place in stored records: the next one for a new figure, never reused
+  std::string_view name;  ///< in JSON
+  double Record::*member;
+  Metric metric;
+  bool on_page = false;     ///< the live page and its API have it
+  bool probe_only = false;  ///< never measured on a training batch
+};
+
+/// The figures of a head, in the order of /metrics.
+inline constexpr Figure<HeadReading> kHeadFigures[] = {
+    {.slot = 0,
+     .name = "participation_ratio",
+     .member = &HeadReading::participation_ratio,
+     .metric = {"headscope_head_participation_ratio", "1",
+                "Effective rank of the head's output, exp of the spectrum's entropy."},
+     .on_page = true},
+    {.slot = 1,
+     .name = "participation_ratio_centred",
+     .member = &HeadReading::participation_ratio_centred,
+     .metric = {"headscope_head_participation_ratio_centred", "1",
+                "Effective rank about the mean output."}},
+    {.slot = 2,
+     .name = "participation_ratio_quadratic",
+     .member = &HeadReading::participation_ratio_quadratic,
+     .metric =
+         {"headscope_head_participation_ratio_quadratic", "1",
+          "Participation ratio of physics, squared sum over sum of squares of the spectrum."}},
+    {.slot = 3,
+     .name = "participation_ratio_quadratic_centred",
+     .member = &HeadReading::participation_ratio_quadratic_centred,
+     .metric = {"headscope_head_participation_ratio_quadratic_centred", "1",
+                "Participation ratio of physics about the mean output."}},
+    {.slot = 4,
+     .name = "null_participation_ratio",
+     .member = &HeadReading::null_participation_ratio,
+     .metric = {"headscope_head_null_participation_ratio", "1",
+                "Effective rank of the same head on random tokens, same number of samples."},
+     .on_page = true,
+     .probe_only = true},
+    {.slot = 5,
+     .name = "pr_integral",
+     .member = &HeadReading::pr_integral,
+     .metric = {"headscope_head_pr_integral", "axis units",
+                "Integral of max(participation ratio - 1, 0) so far; the axis is in "
+                "headscope_measurement_info."},
+     .on_page = true,
+     .probe_only = true},
+    {.slot = 6,
+     .name = "output_norm",
+     .member = &HeadReading::output_norm,
+     .metric = {"headscope_head_output_norm", "1", "Root mean squared norm of the head's output."},
+     .on_page = true},
+    {.slot = 7,
+     .name = "entropy",
+     .member = &HeadReading::entropy,
+     .metric = {"headscope_head_attention_entropy_nats", "nats",
+                "Mean entropy of the sampled attention rows."},
+     .on_page = true},
+    {.slot = 8,
+     .name = "max_logit",
+     .member = &HeadReading::max_logit,
+     .metric = {"headscope_head_max_logit", "1",
+                "Largest attention score before softmax over the sampled rows."},
+     .on_page = true},
+    {.slot = 10,
+     .name = "prefix_matching",
+     .member = &HeadReading::prefix_matching,
+     .metric = {"headscope_head_prefix_matching_ratio", "1",
+                "Mean attention, in the second copy of a repeated block, on the token after the "
+                "query's earlier occurrence."},
+     .on_page = true,
+     .probe_only = true},
+    {.slot = 9,
+     .name = "sink_mass",
+     .member = &HeadReading::sink_mass,
+     .metric = {"headscope_head_sink_mass_ratio", "1", "Mean attention on position 0."},
+     .on_page = true},
+};
+
+/// The figures of a head on one pattern, likewise.
+inline constexpr Figure<PatternReading> kPatternFigures[] = {
+    {.slot = 0,
+     .name = "selectivity",
+     .member = &PatternReading::selectivity,
+     .metric = {"headscope_head_selectivity_ratio", "1",
+                "Mean attention per target over mean attention per control position."},
+     .on_page = true},
+    {.slot = 1,
+     .name = "mass",
+     .member = &PatternReading::mass,
+     .metric = {"headscope_head_attention_mass_ratio", "1",
+                "Mean attention summed over the targets of a row."},
+     .on_page = true},
+    {.slot = 2,
+     .name = "margin",
+     .member = &PatternReading::margin,
+     .metric = {"headscope_head_match_margin_nats", "nats",
+                "Mean score of the target over the log-mean-exp of lag-matched keys."},
+     .on_page = true},
+    {.slot = 3, .name = "control_mass", .member = &PatternReading::control_mass, .metric = {}},
+    {.slot = 4,
+     .name = "margin_z",
+     .member = &PatternReading::margin_z,
+     .metric = {"headscope_head_match_margin_z", "standard deviations",
+                "The match margin in standard deviations of its own null."},
+     .on_page = true},
+    {.slot = 5, .name = "mass_z", .member = &PatternReading::mass_z, .metric = {}},
+};
+
+/// A table in the order of its slots. Does not compile when a slot is missing or taken twice.
+template <typename Record, size_t n>
+constexpr std::array<Figure<Record>, n> by_slot(const Figure<Record> (&figures)[n]) {
+  std::array<Figure<Record>, n> ordered{};
+  for (const Figure<Record>& figure : figures) {
+    if (ordered.at(figure.slot).member != nullptr) throw "a slot is taken twice";
+    ordered.at(figure.slot) = figure;
+  }
+  return ordered;
+}
 
 /// The life of a pattern's circuit and of one head in it (docs/math.md section 6).
 enum class CircuitState {

@@ -32,6 +32,6 @@ HEADSCOPE_API void write_state(const StateDict& state, torch::serialize::OutputA
 /// Writes a file as save_state does: a temporary file beside `path`, fsync, rename, fsync of the
 /// folder, so that `path` always holds the former bytes or these, whole. Throws std::runtime_error
 /// naming path and cause.
-HEADSCOPE_API void replace_file(const std::string& path, std::string_view bytes);
+HEADSCOPE_API void replace_durably(const std::string& path, std::string_view bytes);
 
 }  // namespace headscope

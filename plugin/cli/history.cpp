@@ -1,7 +1,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "headscope/sinks.h"
+#include "headscope/built_in_sinks.h"
 #include "plugin/cli/commands.h"
 #include "plugin/cli/csv.h"
 #include "plugin/cli/json_text.h"

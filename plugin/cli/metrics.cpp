@@ -1,4 +1,4 @@
-#include "headscope/sinks.h"
+#include "headscope/built_in_sinks.h"
 #include "plugin/cli/commands.h"
 
 namespace headscope::cli {

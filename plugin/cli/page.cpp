@@ -4,7 +4,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "headscope/sinks.h"
+#include "headscope/built_in_sinks.h"
 #include "plugin/cli/commands.h"
 
 namespace headscope::cli {

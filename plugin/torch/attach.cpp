@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "csrc/monitor/monitor_impl.h"
-#include "headscope/sinks.h"
+#include "headscope/built_in_sinks.h"
 
 namespace headscope {
 

@@ -48,7 +48,7 @@ bool write_all(int descriptor, std::string_view bytes) {
 }
 
 /// False with errno set.
-bool write_durably(const std::string& path, std::string_view bytes) {
+bool write_and_sync(const std::string& path, std::string_view bytes) {
   Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   return file.number() >= 0 && write_all(file.number(), bytes) && ::fsync(file.number()) == 0 &&
          file.close();
@@ -127,9 +127,9 @@ StateDict from_value(const c10::IValue& value) {
 
 }  // namespace
 
-void replace_file(const std::string& path, std::string_view bytes) {
+void replace_durably(const std::string& path, std::string_view bytes) {
   const std::string temporary = path + ".tmp" + std::to_string(getpid());
-  if (write_durably(temporary, bytes) && std::rename(temporary.c_str(), path.c_str()) == 0) {
+  if (write_and_sync(temporary, bytes) && std::rename(temporary.c_str(), path.c_str()) == 0) {
     sync_folder(folder_of(path));
     return;
   }
@@ -139,7 +139,7 @@ void replace_file(const std::string& path, std::string_view bytes) {
 }
 
 void save_state(const StateDict& state, const std::string& path) {
-  replace_file(path, pickled(to_dict(state)));
+  replace_durably(path, pickled(to_dict(state)));
 }
 
 StateDict load_state(const std::string& path) {

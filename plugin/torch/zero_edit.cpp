@@ -4,7 +4,7 @@
 
 #include <stdexcept>
 
-#include "csrc/monitor/host_guard.h"
+#include "csrc/monitor/edge/host_guard.h"
 #include "plugin/torch/eager_watch.h"
 
 namespace headscope {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "headscope/monitor.h"
-#include "tests/support/cpu_time.h"
+#include "tests/support/system/cpu_time.h"
 
 namespace headscope::bench {
 

@@ -8,7 +8,7 @@
 #include "headscope/monitor.h"
 #include "tests/bench/bench_model.h"
 #include "tests/bench/runner.h"
-#include "tests/support/torch_memory.h"
+#include "tests/support/models/torch_memory.h"
 
 namespace headscope::bench {
 namespace {

@@ -13,11 +13,11 @@
 #include <thread>
 #include <vector>
 
-#include "headscope/sinks.h"
+#include "headscope/built_in_sinks.h"
 #include "tests/bench/runner.h"
-#include "tests/support/child_process.h"
-#include "tests/support/http_client.h"
-#include "tests/support/sample_snapshot.h"
+#include "tests/support/exporter/http_client.h"
+#include "tests/support/exporter/sample_snapshot.h"
+#include "tests/support/system/child_process.h"
 
 namespace headscope::bench {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/cpu_time.h"
+#include "tests/support/system/cpu_time.h"
 
 namespace headscope::bench {
 

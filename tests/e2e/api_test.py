@@ -112,7 +112,7 @@ class Api(unittest.TestCase):
         self.assertIn("/nonexistent/page.html: cannot be written", run.stderr)
 
     def test_schemathesis_finds_nothing(self):
-        # Left out: the HTTP library itself refuses TRACE, with 400. Other methods are in tests/exporter/page_test.cpp.
+        # Left out: the HTTP library itself refuses TRACE, with 400. Other methods are in tests/exporter/page/page_test.cpp.
         command = [PYTHON.parent / "schemathesis", "run", DESCRIPTION, "--url", self.url, "--max-examples", str(EXAMPLES),
                    "--seed", "1", "--phases", "examples,coverage,fuzzing", "--exclude-checks",
                    "unsupported_method", "--generation-database", "none"]

@@ -12,8 +12,8 @@
 
 #include "kernels/device.cuh"
 #include "kernels/launch.h"
+#include "tests/emulation/device/runtime.h"
 #include "tests/emulation/plain_reference.h"
-#include "tests/emulation/runtime.h"
 
 // One attention call on the emulated device: inputs in hostile layouts, the same numbers in double
 // for the reference, outputs with guards behind them.

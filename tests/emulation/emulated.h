@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "tests/emulation/runtime.h"
+#include "tests/emulation/device/runtime.h"
 
 // What tests of emulated kernels share.
 namespace headscope::emulation {

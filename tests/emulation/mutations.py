@@ -24,7 +24,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-EMULATION = [f"tests/emulation/{name}.cpp" for name in ("fiber", "scheduler", "shared_memory", "warp_operations")]
+EMULATION = [f"tests/emulation/device/{name}.cpp" for name in ("fiber", "scheduler", "shared_memory", "warp_operations")]
 BARRIER = "__syncthreads();"
 SECONDS = 300  # a mutant that loops for ever is caught too
 
@@ -33,7 +33,7 @@ def compile_objects(compiler, root, folder, sources, flags):
     objects = []
     for source in sources:
         target = folder / (pathlib.Path(source).stem + ".o")
-        subprocess.run([compiler, "-std=c++20", "-O1", "-g1", "-w", f"-I{root}", f"-I{root}/tests/emulation", *flags,
+        subprocess.run([compiler, "-std=c++20", "-O1", "-g1", "-w", f"-I{root}", f"-I{root}/tests/emulation/device", *flags,
                         "-x", "c++", "-c", root / source, "-o", target], check=True, capture_output=True, text=True)
         objects.append(target)
     return objects

@@ -12,15 +12,15 @@
 #include <string_view>
 #include <thread>
 
-#include "csrc/exporter/access.h"
-#include "csrc/exporter/host_check.h"
-#include "csrc/exporter/page.h"
-#include "csrc/exporter/query.h"
-#include "csrc/exporter/run_api.h"
-#include "headscope/sinks.h"
+#include "csrc/exporter/http/access.h"
+#include "csrc/exporter/http/host_check.h"
+#include "csrc/exporter/page/page.h"
+#include "csrc/exporter/page/query.h"
+#include "csrc/exporter/page/run_api.h"
+#include "headscope/built_in_sinks.h"
 #include "tests/fuzz/require.h"
-#include "tests/support/http_client.h"
-#include "tests/support/sample_snapshot.h"
+#include "tests/support/exporter/http_client.h"
+#include "tests/support/exporter/sample_snapshot.h"
 
 namespace headscope::fuzz {
 namespace {

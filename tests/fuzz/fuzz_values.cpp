@@ -3,7 +3,6 @@
 // that somebody else wrote.
 
 #include <cstdint>
-#include <initializer_list>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -14,143 +13,96 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/exporter/blob_codec.h"
-#include "csrc/exporter/collect.h"
-#include "csrc/exporter/history_json.h"
-#include "csrc/exporter/page.h"
-#include "csrc/exporter/run_api.h"
+#include "csrc/exporter/history/blob_codec.h"
+#include "csrc/exporter/history/history_json.h"
+#include "csrc/exporter/metrics/health_metrics.h"
+#include "csrc/exporter/metrics/run_metrics.h"
+#include "csrc/exporter/metrics/text_format.h"
+#include "csrc/exporter/page/page.h"
+#include "csrc/exporter/page/run_api.h"
+#include "headscope/fields.h"
 #include "tests/fuzz/byte_source.h"
 #include "tests/fuzz/require.h"
-#include "tests/support/exposition.h"
+#include "tests/support/exporter/exposition.h"
 
 namespace headscope::fuzz {
 namespace {
 
 using exporter::RunApi;
 
-template <typename Make>
-auto list(ByteSource& source, size_t most, const Make& make) {
-  std::vector<decltype(make(source))> items;
-  for (size_t n = source.count(most); n > 0; --n) items.push_back(make(source));
-  return items;
+// One overload a type that a field of a record may have.
+
+void fill(ByteSource& source, double& value) { value = source.number(); }
+void fill(ByteSource& source, int64_t& value) { value = source.whole(); }
+void fill(ByteSource& source, uint64_t& value) { value = static_cast<uint64_t>(source.whole()); }
+void fill(ByteSource& source, bool& value) { value = source.flag(); }
+void fill(ByteSource& source, std::string& value) { value = source.text(); }
+void fill(ByteSource& source, HeadId& id) { id = {source.byte(), source.byte()}; }
+void fill(ByteSource& source, Source& value) {
+  value = source.flag() ? Source::kProbe : Source::kTrain;
+}
+void fill(ByteSource& source, CircuitState& state) {
+  state = static_cast<CircuitState>(source.count(kCircuitStates - 1));
 }
 
-template <typename Make>
-auto named(ByteSource& source, size_t most, const Make& make) {
-  std::map<std::string, decltype(make(source))> items;
-  for (size_t n = source.count(most); n > 0; --n) items[source.text()] = make(source);
-  return items;
+void fill(ByteSource& source, PatternReading& reading);
+void fill(ByteSource& source, HeadReading& head);
+template <typename Record>
+requires requires { Fields<Record>::kTable; }
+void fill(ByteSource& source, Record& record);
+
+template <typename Item>
+void fill(ByteSource& source, std::vector<Item>& items) {
+  items.resize(source.count(3));
+  for (Item& item : items) fill(source, item);
 }
 
-void fill(ByteSource& source, std::initializer_list<double*> figures) {
-  for (double* figure : figures) *figure = source.number();
+template <typename Value>
+void fill(ByteSource& source, std::map<std::string, Value>& items) {
+  for (size_t n = source.count(3); n > 0; --n) {
+    const std::string name = source.text();
+    fill(source, items[name]);
+  }
 }
 
-double number(ByteSource& source) { return source.number(); }
-uint64_t natural(ByteSource& source) { return static_cast<uint64_t>(source.whole()); }
-std::string text(ByteSource& source) { return source.text(); }
-HeadId head_id(ByteSource& source) { return {source.byte(), source.byte()}; }
-CircuitState state(ByteSource& source) {
-  return static_cast<CircuitState>(source.count(kCircuitStates - 1));
+template <typename Record, size_t n>
+void fill_figures(ByteSource& source, const Figure<Record> (&figures)[n], Record& record) {
+  for (const Figure<Record>& figure : figures) fill(source, record.*figure.member);
 }
 
-PatternReading pattern_reading(ByteSource& source) {
-  PatternReading reading;
-  fill(source, {&reading.selectivity, &reading.mass, &reading.margin, &reading.control_mass,
-                &reading.margin_z, &reading.mass_z});
-  return reading;
+void fill(ByteSource& source, PatternReading& reading) {
+  fill_figures(source, kPatternFigures, reading);
 }
 
-HeadReading head_reading(ByteSource& source) {
-  HeadReading head;
-  fill(source, {&head.participation_ratio, &head.participation_ratio_centred,
-                &head.null_participation_ratio, &head.pr_integral, &head.output_norm, &head.entropy,
-                &head.max_logit, &head.sink_mass, &head.prefix_matching});
-  head.eigenvalues = list(source, 3, number);
-  head.patterns = list(source, 3, pattern_reading);
-  head.best_pattern = source.text();
-  head.samples = source.whole();
-  head.finite = source.flag();
-  head.specialising = source.flag();
-  return head;
+void fill(ByteSource& source, HeadReading& head) {
+  fill_figures(source, kHeadFigures, head);
+  fill(source, head.eigenvalues);
+  fill(source, head.patterns);
+  fill(source, head.best_pattern);
+  fill(source, head.samples);
+  fill(source, head.finite);
+  fill(source, head.specialising);
 }
 
-CircuitReading circuit(ByteSource& source) {
-  CircuitReading circuit;
-  circuit.pattern = source.text();
-  circuit.state = state(source);
-  circuit.heads = list(source, 3, head_id);
-  fill(source, {&circuit.formed_threshold, &circuit.critical_margin_z, &circuit.best_selectivity,
-                &circuit.emerging_tokens});
-  circuit.emerging_step = source.whole();
-  circuit.formed_step = source.whole();
-  return circuit;
-}
-
-Event event(ByteSource& source) {
-  Event event;
-  event.step = source.whole();
-  event.tokens = source.number();
-  event.kind = source.text();
-  event.pattern = source.text();
-  event.head_level = source.flag();
-  event.heads = list(source, 2, head_id);
-  event.figures = named(source, 3, number);
-  event.rule = source.text();
-  return event;
-}
-
-AblationReport ablation(ByteSource& source) {
-  AblationReport report;
-  report.pattern = source.text();
-  report.metric = source.text();
-  report.gate = source.flag();
-  report.step = source.whole();
-  report.heads = list(source, 2, head_id);
-  report.baseline_loss = source.number();
-  report.effect = source.number();
-  report.control_effects = list(source, 2, number);
-  report.control_sets.push_back(list(source, 2, head_id));
-  report.examples = source.whole();
-  report.verdict = state(source);
-  report.reason = source.text();
-  return report;
-}
-
-Health health(ByteSource& source) {
-  Health health;
-  health.errors = named(source, 3, natural);
-  health.taps = natural(source);
-  health.budget_ratio = source.number();
-  health.tap_seconds = source.number();
-  health.wait_seconds = source.number();
-  return health;
+/// A record that has a table of its fields.
+template <typename Record>
+requires requires { Fields<Record>::kTable; }
+void fill(ByteSource& source, Record& record) {
+  for_each_field<Record>([&](const auto& field) { fill(source, record.*field.member); });
 }
 
 std::shared_ptr<const Snapshot> snapshot(ByteSource& source) {
   auto snapshot = std::make_shared<Snapshot>();
-  snapshot->step = source.whole();
-  snapshot->tokens = source.number();
-  snapshot->wall_time = source.number();
-  snapshot->loss = source.number();
+  for_each_field<Snapshot>([&](const auto& field) { fill(source, *snapshot.*field.member); });
   snapshot->segment = source.byte() % 3;
   snapshot->segment_start = source.whole();
-  snapshot->source = source.flag() ? Source::kProbe : Source::kTrain;
-  snapshot->context = source.whole();
-  snapshot->probe_interval = source.whole();
-  snapshot->dtype = source.text();
-  snapshot->integral_axis = source.text();
-  snapshot->controls = source.text();
-  snapshot->patterns = list(source, 3, text);
-  snapshot->heads = list(source, 3, head_reading);
+  fill(source, snapshot->heads);
   int32_t layer = 0;  // sorted by id, as promised
   for (HeadReading& head : snapshot->heads) head.id = {layer += source.byte() + 1, source.byte()};
-  snapshot->circuits = list(source, 3, circuit);
-  snapshot->events = list(source, 3, event);
-  snapshot->ablations = list(source, 2, ablation);
-  snapshot->sink_any = source.number();
-  snapshot->repeat_gap = source.number();
-  snapshot->health = health(source);
+  fill(source, snapshot->circuits);
+  fill(source, snapshot->events);
+  fill(source, snapshot->ablations);
+  fill(source, snapshot->health);
   return snapshot;
 }
 
@@ -164,10 +116,10 @@ struct Run {
 
 Run run(ByteSource& source) {
   Run run;
-  run.facts = named(source, 3, text);
-  run.deadlines = named(source, 2, number);
-  run.health = health(source);
-  run.snapshots = list(source, 3, snapshot);
+  fill(source, run.facts);
+  fill(source, run.deadlines);
+  fill(source, run.health);
+  for (size_t n = source.count(3); n > 0; --n) run.snapshots.push_back(snapshot(source));
   return run;
 }
 

@@ -10,8 +10,8 @@
 #include "headscope/measure.h"
 #include "headscope/monitor.h"
 #include "tests/gpu/on_device.h"
-#include "tests/support/hostile.h"
-#include "tests/support/reference.h"
+#include "tests/support/numeric/hostile.h"
+#include "tests/support/numeric/reference.h"
 
 namespace headscope {
 namespace {

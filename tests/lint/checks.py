@@ -103,7 +103,7 @@ def torch_free_sources(root, build):
         command = commands.get(str(root / path))
         if command is None:
             broken.append(f"{path}: is not part of the build")
-        elif re.search(r"-(?:I|isystem) *\S*torch/include|aten_pch", command):
+        elif re.search(r"-(?:I|isystem) *\S*torch/include|headscope_(?:aten|nn|torch_tests)\.dir", command):
             broken.append(f"{path}: is compiled with torch on the include path")
     return broken
 

@@ -8,6 +8,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import checks  # noqa: E402
+import rules  # noqa: E402
 
 
 class LintTest(unittest.TestCase):
@@ -26,17 +27,38 @@ class LintTest(unittest.TestCase):
         for part in parts:
             self.assertIn(part, broken[0])
 
-    def test_exporter_may_include_the_public_headers(self):
-        self.write("csrc/exporter/a.cpp", '#include "headscope/sink.h"\n#include "csrc/exporter/a.h"\n')
+    def test_a_folder_of_the_exporter_may_include_the_public_headers_and_itself(self):
+        self.write("csrc/exporter/http/a.cpp", '#include "headscope/sink.h"\n#include "csrc/exporter/http/a.h"\n')
         self.assertEqual(checks.include_arrows(self.root), [])
 
     def test_exporter_may_not_include_the_monitor(self):
-        self.write("csrc/exporter/a.cpp", '#include "csrc/monitor/schedule.h"\n')
-        self.assert_breaks(checks.include_arrows(self.root), "csrc/exporter/a.cpp", "csrc/monitor/schedule.h")
+        self.write("csrc/exporter/http/a.cpp", '#include "csrc/monitor/schedule.h"\n')
+        self.assert_breaks(checks.include_arrows(self.root), "csrc/exporter/http/a.cpp", "csrc/monitor/schedule.h")
+
+    def test_a_folder_of_the_exporter_may_include_what_its_arrow_names(self):
+        self.write("csrc/exporter/page/a.cpp", '#include "csrc/exporter/history/sqlite.h"\n')
+        self.assertEqual(checks.include_arrows(self.root), [])
+
+    def test_a_folder_of_the_exporter_may_not_include_another_one(self):
+        self.write("csrc/exporter/history/a.cpp", '#include "csrc/exporter/page/timeline.h"\n')
+        self.assert_breaks(checks.include_arrows(self.root), "csrc/exporter/history/a.cpp", "csrc/exporter/page/timeline.h")
+
+    def test_a_source_beside_the_folders_of_the_exporter_has_no_arrow(self):
+        self.write("csrc/exporter/a.cpp", "")
+        self.write("csrc/exporter/kitchen/a.cpp", "")
+        self.assertEqual(len(checks.include_arrows(self.root)), 2)
+
+    def test_the_arrows_have_no_cycle(self):
+        def reached(folder, on_the_way):
+            self.assertNotIn(folder, on_the_way)
+            for target in rules.ARROWS.get(folder, ()):
+                reached(target, (*on_the_way, folder))
+        for folder in rules.ARROWS:
+            reached(folder, ())
 
     def test_a_relative_include_does_not_escape(self):
         self.write("csrc/monitor/schedule.h", "")
-        self.write("csrc/exporter/a.cpp", '#include "../monitor/schedule.h"\n')
+        self.write("csrc/exporter/http/a.cpp", '#include "../../monitor/schedule.h"\n')
         self.assertEqual(len(checks.include_arrows(self.root)), 1)
 
     def test_an_unknown_folder_has_no_arrow(self):

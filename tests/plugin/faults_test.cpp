@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "tests/support/tiny_model.h"
+#include "tests/support/models/tiny_model.h"
 
 namespace headscope {
 namespace {

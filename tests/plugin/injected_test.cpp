@@ -15,8 +15,8 @@
 #include <new>
 #include <thread>
 
+#include "tests/support/models/tiny_model.h"
 #include "tests/support/sanitizers.h"
-#include "tests/support/tiny_model.h"
 
 namespace headscope {
 namespace {

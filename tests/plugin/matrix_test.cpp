@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "headscope/wrappers.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/models/tiny_model.h"
 
 namespace headscope {
 namespace {

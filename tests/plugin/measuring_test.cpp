@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "headscope/trajectory.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/models/tiny_model.h"
 
 namespace headscope {
 namespace {
@@ -185,6 +185,7 @@ TEST(Measuring, TheUsersOwnPatternIsMeasuredBesideTheOthers) {
   TinyModel model(1);
   Attached attached(model, {}, /*with_probe=*/false);
   ProbeOptions probe = testing::tiny_probe();
+  const size_t middle = probe.patterns.size();
   probe.patterns.push_back(
       {.name = "middle",
        .targets = [](auto, int64_t query) { return std::vector<int64_t>{query / 2}; },
@@ -194,8 +195,8 @@ TEST(Measuring, TheUsersOwnPatternIsMeasuredBesideTheOthers) {
   tiny_training(model, attached.monitor.get(), 0, 2);
   const RunReport report = attached.monitor->report();
   ASSERT_EQ(report.last_probe->patterns.back(), "middle");
-  EXPECT_TRUE(report.last_probe->heads.at(0).patterns.at(6).selectivity > 0);
-  EXPECT_EQ(report.circuits.size(), 7u);
+  EXPECT_TRUE(report.last_probe->heads.at(0).patterns.at(middle).selectivity > 0);
+  EXPECT_EQ(report.circuits.size(), middle + 1);
 }
 
 }  // namespace

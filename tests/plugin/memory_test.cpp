@@ -6,7 +6,7 @@
 #include <new>
 
 #include "headscope/monitor.h"
-#include "tests/support/torch_memory.h"
+#include "tests/support/models/torch_memory.h"
 
 // What operator new holds is counted too.
 using headscope::testing::TorchMemory;

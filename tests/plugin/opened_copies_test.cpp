@@ -9,8 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "tests/support/library_copy.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/support/system/library_copy.h"
+#include "tests/support/system/temporary_directory.h"
 
 namespace headscope {
 namespace {

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "tests/support/tiny_model.h"
+#include "tests/support/models/tiny_model.h"
 
 namespace headscope {
 namespace {

@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/library_copy.h"
-#include "tests/support/temporary_directory.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/models/tiny_model.h"
+#include "tests/support/system/library_copy.h"
+#include "tests/support/system/temporary_directory.h"
 
 namespace headscope {
 namespace {

@@ -9,10 +9,10 @@
 #include <fstream>
 #include <sstream>
 
-#include "tests/support/full_disk.h"
+#include "tests/support/models/tiny_model.h"
 #include "tests/support/needs.h"
-#include "tests/support/temporary_directory.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/system/full_disk.h"
+#include "tests/support/system/temporary_directory.h"
 
 namespace headscope {
 namespace {

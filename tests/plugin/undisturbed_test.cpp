@@ -2,7 +2,7 @@
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/tiny_model.h"
+#include "tests/support/models/tiny_model.h"
 
 namespace headscope {
 namespace {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <vector>
 
-#include "tests/support/attention_rows.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/models/tiny_model.h"
+#include "tests/support/numeric/attention_rows.h"
 
 // What attention may look like, through a monitor: a layer written out with plain tensor operators
 // beside the figures that the monitor reads from it.

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <set>
 
-#include "tests/support/tiny_model.h"
+#include "tests/support/models/tiny_model.h"
 
 namespace headscope {
 namespace {

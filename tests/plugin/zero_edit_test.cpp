@@ -10,7 +10,7 @@
 
 #include "headscope/wrappers.h"
 #include "tests/support/errors.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/models/tiny_model.h"
 
 namespace headscope {
 namespace {

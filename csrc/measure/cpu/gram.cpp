@@ -1,3 +1,5 @@
+#include "csrc/measure/simd/gram.h"
+
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
@@ -5,9 +7,8 @@
 
 #include <algorithm>
 
-#include "csrc/measure/cpu/elements_of.h"
-#include "csrc/measure/cpu/gram_simd.h"
-#include "csrc/measure/cpu/kernels.h"
+#include "csrc/measure/cpu/element_of.h"
+#include "csrc/measure/cpu/entry_points.h"
 
 namespace headscope::cpu {
 namespace {
@@ -33,11 +34,11 @@ void accumulate(at::Tensor& gram, at::Tensor& sum, const at::Tensor& z, const at
   const char* data = static_cast<const char*>(z.const_data_ptr());
   at::parallel_for(0, heads * shares, 1, [&](int64_t first, int64_t last) {
     const auto workspace = hwy::AllocateAligned<Sum>(
-        static_cast<size_t>(gram_workspace_bytes(width, sizeof(Sum))) / sizeof(Sum));
+        static_cast<size_t>(simd::gram_workspace_bytes(width, sizeof(Sum))) / sizeof(Sum));
     for (int64_t i = first; i < last; ++i) {
       const int64_t h = i / shares;
       for (int64_t b = 0; b < batch; ++b) {
-        const HeadTokens tokens = {
+        const simd::HeadTokens tokens = {
             .data = data + (b * z.stride(0) + h * z.stride(1)) * z.element_size(),
             .element = element_of(z),
             .tokens = z.size(2),
@@ -46,8 +47,8 @@ void accumulate(at::Tensor& gram, at::Tensor& sum, const at::Tensor& z, const at
             .width_stride = z.stride(3),
             .keep = kept == nullptr ? nullptr : kept + b * keep->stride(0),
             .keep_stride = kept == nullptr ? 1 : keep->stride(1)};
-        add_gram(tokens, shift_data + h * width, {i % shares, shares}, workspace.get(),
-                 gram_data + h * width * width, sum_data + h * width);
+        simd::add_gram(tokens, shift_data + h * width, {i % shares, shares}, workspace.get(),
+                       gram_data + h * width * width, sum_data + h * width);
       }
     }
   });

@@ -5,7 +5,7 @@
 
 #include "csrc/measure/cuda/device.h"
 #include "csrc/measure/cuda/element_type.h"
-#include "csrc/measure/cuda/kernels.h"
+#include "csrc/measure/cuda/entry_points.h"
 
 namespace headscope::cuda {
 namespace {

@@ -106,7 +106,7 @@ void write_checkpoint(const std::string& run_dir, const std::string& bytes) {
   std::filesystem::create_directories(run_dir, error);
   if (error)
     throw std::runtime_error("cannot create run directory '" + run_dir + "': " + error.message());
-  replace_file(checkpoint_path(run_dir), bytes);
+  replace_durably(checkpoint_path(run_dir), bytes);
 }
 
 void move_checkpoint_aside(const std::string& run_dir) {

@@ -3,9 +3,9 @@
 #include <tuple>
 
 #include "headscope/measure.h"
-#include "tests/support/attention_rows.h"
-#include "tests/support/hostile.h"
-#include "tests/support/simd_targets.h"
+#include "tests/support/numeric/attention_rows.h"
+#include "tests/support/numeric/hostile.h"
+#include "tests/support/numeric/simd_targets.h"
 
 namespace headscope {
 namespace {

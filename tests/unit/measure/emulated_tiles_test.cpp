@@ -1,4 +1,4 @@
-#include "tests/support/emulated_tiles.h"
+#include "tests/support/numeric/emulated_tiles.h"
 
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace headscope::testing {
 namespace {
 
 using Tiles = EmulatedTiles;
-constexpr int64_t kStride = cpu::kTileRowBytes;
+constexpr int64_t kStride = simd::kTileRowBytes;
 
 uint32_t pair(float low, float high) {
   return std::bit_cast<uint32_t>(low) >> 16 | (std::bit_cast<uint32_t>(high) & 0xffff0000u);
@@ -23,7 +23,7 @@ std::vector<uint32_t> filled(uint32_t word) { return std::vector<uint32_t>(256, 
 
 class EmulatedTilesTest : public ::testing::Test {
  protected:
-  void SetUp() override { Tiles::configure(cpu::full_tiles()); }
+  void SetUp() override { Tiles::configure(simd::full_tiles()); }
   void TearDown() override { Tiles::release(); }
 
   /// sum + left right, each tile filled with one word; element (0, 0).
@@ -98,14 +98,14 @@ TEST_F(EmulatedTilesTest, CarryInfinityAndNan) {
 
 TEST_F(EmulatedTilesTest, HoldNothingOnceConfiguredAgain) {
   Tiles::load<6>(filled(7).data(), kStride);
-  Tiles::configure(cpu::full_tiles());
+  Tiles::configure(simd::full_tiles());
   std::vector<uint32_t> out = filled(1);
   Tiles::store<6>(out.data(), kStride);
   EXPECT_EQ(out, filled(0));
 }
 
 TEST_F(EmulatedTilesTest, KeepToTheRowsAndBytesOfATile) {
-  cpu::TileConfig config;
+  simd::TileConfig config;
   config.palette = 1;
   config.rows[0] = 2;
   config.row_bytes[0] = 8;
@@ -119,11 +119,11 @@ TEST_F(EmulatedTilesTest, KeepToTheRowsAndBytesOfATile) {
 
 TEST_F(EmulatedTilesTest, FailTheTestOnMisuse) {
   const auto configure = [](auto change) {
-    cpu::TileConfig config = cpu::full_tiles();
+    simd::TileConfig config = simd::full_tiles();
     change(config);
     Tiles::configure(config);
   };
-  using Config = cpu::TileConfig;
+  using Config = simd::TileConfig;
   EXPECT_NONFATAL_FAILURE(configure([](Config& c) { c.palette = 2; }), "palette");
   EXPECT_NONFATAL_FAILURE(configure([](Config& c) { c.reserved[3] = 1; }), "reserved");
   EXPECT_NONFATAL_FAILURE(configure([](Config& c) { c.rows[1] = 17; }), "16 x 64");

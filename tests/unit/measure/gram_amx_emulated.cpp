@@ -1,6 +1,6 @@
 #include "tests/unit/measure/gram_amx_emulated.h"
 
-#include "tests/support/emulated_tiles.h"
+#include "tests/support/numeric/emulated_tiles.h"
 
 // clang-format off: foreach_target.h compiles this file once for each target and comes first.
 #undef HWY_TARGET_INCLUDE
@@ -8,30 +8,30 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "csrc/measure/cpu/gram_amx-inl.h"
+#include "csrc/measure/simd/gram_amx-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace headscope::cpu::HWY_NAMESPACE {
+namespace headscope::simd::HWY_NAMESPACE {
 
 void add_gram_of_target(const HeadTokens& z, const float* shift, GramShare share, float* workspace,
                         float* gram, float* sum) {
   add_gram_tiles<testing::EmulatedTiles>(z, shift, share, workspace, gram, sum);
 }
 
-}  // namespace headscope::cpu::HWY_NAMESPACE
+}  // namespace headscope::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace headscope::cpu {
+namespace headscope::simd {
 HWY_EXPORT(add_gram_of_target);
 }
 
 namespace headscope::testing {
 
-void add_gram_emulated(const cpu::HeadTokens& z, const float* shift, cpu::GramShare share,
+void add_gram_emulated(const simd::HeadTokens& z, const float* shift, simd::GramShare share,
                        float* workspace, float* gram, float* sum) {
-  using namespace cpu;  // what HWY_EXPORT declares
+  using namespace simd;  // what HWY_EXPORT declares
   HWY_DYNAMIC_DISPATCH(add_gram_of_target)(z, shift, share, workspace, gram, sum);
 }
 

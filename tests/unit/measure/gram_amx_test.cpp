@@ -1,4 +1,4 @@
-#include "csrc/measure/cpu/gram_amx.h"
+#include "csrc/measure/simd/gram_amx.h"
 
 #include <gtest/gtest.h>
 
@@ -7,14 +7,14 @@
 #include <random>
 #include <vector>
 
-#include "tests/support/emulated_tiles.h"
-#include "tests/support/gram_targets.h"
-#include "tests/support/simd_targets.h"
+#include "tests/support/numeric/emulated_tiles.h"
+#include "tests/support/numeric/gram_targets.h"
+#include "tests/support/numeric/simd_targets.h"
 #include "tests/unit/measure/gram_amx_emulated.h"
 #include "tests/unit/measure/gram_heads.h"
 
 // The AMX kernel on emulated tiles, held to a reference in double; at the end once on real ones.
-namespace headscope::cpu {
+namespace headscope::simd {
 namespace {
 
 Sums run(const AddGram& add_gram, const Head& head, int64_t shares = 1, float start = 0) {
@@ -27,14 +27,14 @@ const int64_t kBestTarget = testing::simd_targets().front();
 class GramAmx : public ::testing::TestWithParam<int64_t> {
  protected:
   static Sums run(const Head& head, int64_t shares = 1, float start = 0) {
-    const Sums sums = cpu::run(testing::add_gram_emulated, head, shares, start);
+    const Sums sums = simd::run(testing::add_gram_emulated, head, shares, start);
     EXPECT_FALSE(testing::EmulatedTiles::is_configured()) << "the tiles were not released";
     return sums;
   }
   /// All heads for the best vectors, fewer for the others, which differ in the packing only.
   static void for_each_head(const std::function<void(Head&)>& visit) {
-    GetParam() == kBestTarget ? cpu::for_each_head(300, 256, visit)
-                              : cpu::for_each_head(65, 80, visit);
+    GetParam() == kBestTarget ? simd::for_each_head(300, 256, visit)
+                              : simd::for_each_head(65, 80, visit);
   }
   testing::WithSimdTarget target_{GetParam()};
 };
@@ -227,4 +227,4 @@ TEST(GramAmxHardware, IsLeftAloneWhereItIsMissingOrNotAllowed) {
 }
 
 }  // namespace
-}  // namespace headscope::cpu
+}  // namespace headscope::simd

@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
-#include "csrc/measure/cpu/gram_amx.h"
-#include "csrc/measure/cpu/gram_simd.h"
+#include "csrc/measure/simd/gram.h"
+#include "csrc/measure/simd/gram_amx.h"
 
 // Heads of 16-bit outputs in hostile layouts, and the bound that every Gram kernel for them is held
 // to.
-namespace headscope::cpu {
+namespace headscope::simd {
 
 inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -203,4 +203,4 @@ inline void for_each_head(int64_t most_tokens, int64_t widest,
   }
 }
 
-}  // namespace headscope::cpu
+}  // namespace headscope::simd

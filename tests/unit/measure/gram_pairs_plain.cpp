@@ -6,11 +6,11 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "csrc/measure/cpu/gram_vectors-inl.h"
+#include "csrc/measure/simd/gram_vectors-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace headscope::cpu::HWY_NAMESPACE {
+namespace headscope::simd::HWY_NAMESPACE {
 
 /// TokenPairs for every target.
 struct PlainPairs {
@@ -35,19 +35,19 @@ void add_gram_pairs_of_target(const HeadTokens& z, const float* shift, GramShare
   add_tokens<PlainPairs>(z, shift, share, workspace, gram, sum);
 }
 
-}  // namespace headscope::cpu::HWY_NAMESPACE
+}  // namespace headscope::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace headscope::cpu {
+namespace headscope::simd {
 HWY_EXPORT(add_gram_pairs_of_target);
 }
 
 namespace headscope::testing {
 
-void add_gram_pairs(const cpu::HeadTokens& z, const float* shift, cpu::GramShare share,
+void add_gram_pairs(const simd::HeadTokens& z, const float* shift, simd::GramShare share,
                     float* workspace, float* gram, float* sum) {
-  using namespace cpu;  // what HWY_EXPORT declares
+  using namespace simd;  // what HWY_EXPORT declares
   HWY_DYNAMIC_DISPATCH(add_gram_pairs_of_target)(z, shift, share, workspace, gram, sum);
 }
 

@@ -4,13 +4,13 @@
 #include <random>
 #include <string>
 
-#include "tests/support/simd_targets.h"
+#include "tests/support/numeric/simd_targets.h"
 #include "tests/unit/measure/gram_heads.h"
 #include "tests/unit/measure/gram_pairs_plain.h"
 
 // bf16 outputs multiplied two tokens at a time: on all vectors by way of f32, and by the
 // instruction where the CPU has it.
-namespace headscope::cpu {
+namespace headscope::simd {
 namespace {
 
 Sums run_by(const AddGram& add_gram, const Head& head, int64_t shares = 1, float start = 0) {
@@ -137,4 +137,4 @@ TEST(GramPairsHardware, IsLeftAloneWhereItWouldLoseSomethingOrIsNotAllowed) {
 }
 
 }  // namespace
-}  // namespace headscope::cpu
+}  // namespace headscope::simd

@@ -5,9 +5,9 @@
 
 #include "headscope/measure.h"
 #include "headscope/spectrum.h"
-#include "tests/support/gram_targets.h"
-#include "tests/support/hostile.h"
-#include "tests/support/reference.h"
+#include "tests/support/numeric/gram_targets.h"
+#include "tests/support/numeric/hostile.h"
+#include "tests/support/numeric/reference.h"
 
 namespace headscope {
 namespace {

@@ -1,4 +1,4 @@
-#include "csrc/monitor/budget.h"
+#include "csrc/monitor/steps/budget.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "csrc/monitor/health.h"
+#include "csrc/monitor/edge/health.h"
 
 #include <gtest/gtest.h>
 

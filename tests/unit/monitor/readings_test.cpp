@@ -1,11 +1,12 @@
-#include "csrc/monitor/readings.h"
-
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "csrc/monitor/analysis/attention_readings.h"
+#include "csrc/monitor/analysis/null_tests.h"
+#include "csrc/monitor/analysis/spectra.h"
 #include "csrc/probe/seen_keys.h"
 
 namespace headscope {
@@ -13,7 +14,8 @@ namespace {
 
 constexpr int64_t kContext = 64, kExamples = 24, kHeads = 3;
 
-const std::vector<NullsWanted> kAll(6);
+const size_t kPatterns = standard_patterns().size();
+const std::vector<NullsWanted> kAll(kPatterns);
 
 struct Probe {
   InductionBatch batch;
@@ -51,7 +53,7 @@ LayerCapture capture_of(const ProbePlan& plan, const at::Tensor& bias) {
 
 std::vector<HeadReading> blank() {
   std::vector<HeadReading> readings(kHeads);
-  for (auto& reading : readings) reading.patterns.resize(6);
+  for (auto& reading : readings) reading.patterns.resize(kPatterns);
   return readings;
 }
 
@@ -75,7 +77,8 @@ TEST(ProbeReadings, SelectivityMassAndMarginAreAnalytic) {
   EXPECT_NEAR(readings[1].patterns[0].control_mass, 1 / total, 1e-8);
   EXPECT_NEAR(readings[1].sink_mass, 1 / total, 1e-7);
   EXPECT_NEAR(readings[1].max_logit, c, 1e-6);
-  for (size_t p = 0; p < 6; ++p) EXPECT_NEAR(readings[0].patterns[p].selectivity, 1.0, 1e-5) << p;
+  for (size_t p = 0; p < kPatterns; ++p)
+    EXPECT_NEAR(readings[0].patterns[p].selectivity, 1.0, 1e-5) << p;
   EXPECT_NEAR(readings[0].patterns[5].mass, 4.0 / kContext, 1e-6);  // local: four targets
   EXPECT_NEAR(readings[0].entropy, std::log(kContext), 1e-5);
 }
@@ -195,9 +198,9 @@ TEST(NullTests, LeaveOutHeadsThatCannotSeeTheCandidates) {
   capture.layers[0] = capture_of(plan, noise);
   capture.layers[1] = windowed(plan, noise, 20);
   std::vector<HeadReading> readings(2 * kHeads);
-  for (auto& reading : readings) reading.patterns.resize(6);
+  for (auto& reading : readings) reading.patterns.resize(kPatterns);
   const auto nulls = test_nulls(capture, plan, kAll, 1e-3, 5, readings);
-  for (size_t p = 0; p < 6; ++p) {
+  for (size_t p = 0; p < kPatterns; ++p) {
     for (size_t h = 0; h < kHeads; ++h) {
       EXPECT_TRUE(std::isfinite(nulls[p].margin->z[h]));
       EXPECT_TRUE(std::isnan(nulls[p].margin->z[kHeads + h]) &&
@@ -214,14 +217,14 @@ TEST(NullTests, FindThePlantedHeadAndNoOther) {
   capture.layers[0] = capture_of(plan, noise);
   capture.layers[1] = capture_of(plan, noise.flip(0) + induction_bias(batch, 2.0));
   std::vector<HeadReading> readings(2 * kHeads);
-  for (auto& reading : readings) reading.patterns.resize(6);
+  for (auto& reading : readings) reading.patterns.resize(kPatterns);
   const auto nulls = test_nulls(capture, plan, kAll, 1e-3, 5, readings);
   ASSERT_TRUE(nulls[0].margin.has_value());
   EXPECT_TRUE(nulls[0].margin->significant);
   for (size_t h = 0; h < readings.size(); ++h)
     EXPECT_EQ(nulls[0].margin->beats[h], h == kHeads + 1) << h;
   EXPECT_GT(readings[kHeads + 1].patterns[0].margin_z, nulls[0].margin->critical_z);
-  for (size_t p = 1; p < 6; ++p) EXPECT_FALSE(nulls[p].margin->significant) << p;
+  for (size_t p = 1; p < kPatterns; ++p) EXPECT_FALSE(nulls[p].margin->significant) << p;
 }
 
 // Uniform noise in, level alpha out: over 200 probes the family-wise test must not fire more often

@@ -1,4 +1,4 @@
-#include "csrc/monitor/schedule.h"
+#include "csrc/monitor/steps/schedule.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

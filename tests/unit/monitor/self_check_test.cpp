@@ -1,4 +1,4 @@
-#include "csrc/monitor/self_check.h"
+#include "csrc/monitor/taps/self_check.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

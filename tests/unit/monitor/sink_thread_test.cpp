@@ -1,4 +1,4 @@
-#include "csrc/monitor/sink_thread.h"
+#include "csrc/monitor/edge/sink_thread.h"
 
 #include <gtest/gtest.h>
 

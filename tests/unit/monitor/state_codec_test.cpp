@@ -1,4 +1,4 @@
-#include "csrc/monitor/state_codec.h"
+#include "csrc/monitor/analysis/state_codec.h"
 
 #include <gtest/gtest.h>
 

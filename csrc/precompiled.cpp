@@ -1,0 +1,1 @@
+// The one source file that a target of precompiled headers needs (csrc/precompiled.cmake).

@@ -1,0 +1,105 @@
+// `headscope history` prints what rank and replay read.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "headscope/built_in_sinks.h"
+#include "plugin/cli/commands.h"
+#include "tests/support/system/temporary_directory.h"
+
+namespace headscope {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class CliHistory : public ::testing::Test {
+ protected:
+  /// One head that goes 1x, 60x, 60x; PR 2, 4, 8; a training reading in between.
+  void record() {
+    const auto sink = open_history({.run_dir = folder_.path(), .facts = {{"run", "a"}}, .log = {}});
+    double participation_ratio = 2;
+    for (const double selectivity : {1., 60., 60.}) {
+      Snapshot snapshot;
+      snapshot.step = ++step_;
+      snapshot.tokens = 1e3 * static_cast<double>(step_);
+      snapshot.source = Source::kProbe;
+      snapshot.context = 256;
+      snapshot.patterns = {"induction"};
+      auto& head = snapshot.heads.emplace_back();
+      head.id = {1, 4};
+      head.participation_ratio = participation_ratio;
+      head.patterns = {{.selectivity = selectivity}};
+      participation_ratio *= 2;
+      sink->publish(std::make_shared<const Snapshot>(snapshot));
+      snapshot.source = Source::kTrain;
+      snapshot.step = ++step_;
+      sink->publish(std::make_shared<const Snapshot>(snapshot));
+    }
+    sink->close();
+  }
+
+  std::string saved(const std::string& text) {
+    const auto path = folder_.file("out.csv");
+    std::ofstream(path) << text;
+    return path;
+  }
+
+  headscope::testing::TemporaryDirectory folder_;
+  int64_t step_ = 0;
+};
+
+TEST_F(CliHistory, GivesReplayTheRun) {
+  record();
+  const auto answer = nlohmann::json::parse(
+      cli::replay({.file = saved(cli::history({.run_dir = folder_.path()})), .context = {}}));
+  ASSERT_EQ(answer["events"].size(), 2u);
+  EXPECT_EQ(answer["events"][1]["state"], "formed");
+  EXPECT_EQ(answer["events"][1]["step"], 5);
+  EXPECT_EQ(answer["definition"]["context"], 256);
+}
+
+TEST_F(CliHistory, GivesRankTheProbesReadingsOnly) {
+  record();
+  const auto answer = nlohmann::json::parse(
+      cli::rank({.file = saved(cli::history({.run_dir = folder_.path(), .source = "all"})),
+                 .axis = "step",
+                 .top = {}}));
+  EXPECT_EQ(answer["heads"][0]["integral"], 2 * (1 + 3) / 2. + 2 * (3 + 7) / 2.);
+  EXPECT_EQ(answer["definition"]["rows"], 3);
+}
+
+TEST_F(CliHistory, LeavesOutWhatWasNotMeasured) {
+  record();
+  const auto text = cli::history({.run_dir = folder_.path()});
+  EXPECT_THAT(text, StartsWith("step,tokens,source,context,layer,head,pattern,selectivity,"));
+  EXPECT_THAT(text, HasSubstr("\n3,3000,probe,256,1,4,induction,60,,,,,4,\n"));
+  EXPECT_THAT(text, Not(HasSubstr("nan")));
+}
+
+TEST_F(CliHistory, PrintsJson) {
+  record();
+  const auto answer =
+      nlohmann::json::parse(cli::history({.run_dir = folder_.path(), .json = true}));
+  EXPECT_EQ(answer["facts"]["run"], "a");
+  EXPECT_EQ(answer["readings"].size(), 3u);
+  EXPECT_TRUE(answer["readings"][0]["mass"].is_null());
+}
+
+TEST_F(CliHistory, NamesAFolderWithoutAHistory) {
+  try {
+    cli::history({.run_dir = folder_.path()});
+    FAIL();
+  } catch (const std::runtime_error& error) {
+    EXPECT_THAT(error.what(), HasSubstr(folder_.path()));
+  }
+}
+
+}  // namespace
+}  // namespace headscope
