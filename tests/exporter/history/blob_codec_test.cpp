@@ -37,108 +37,24 @@ TEST(Figures, HaveTheDocumentedBytes) {
   head.samples = 3;
   head.specialising = true;
   constexpr auto kBySlot = by_slot(kHeadFigures);
+  constexpr int kV = static_cast<int>(kBySlot.size()) - 10;
   head.*kBySlot.front().member = 2;
   head.*kBySlot.back().member = 1;
   snapshot.heads = {head};
   const std::string bytes = encode_figures(snapshot);
-  const std::string start = "HSFG" + bytes_of({int(kBySlot.size()) - 10,
-                                               0,
-                                               0,
-                                               0,  // version
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0xF0,
-                                               0x3F,  // tokens
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0x00,
-                                               0xC0,  // wall time
-                                               1,
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0xF8,
-                                               0x7F,  // loss
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0xE0,
-                                               0x3F,  // sink_any
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0x00,
-                                               0x80,  // sink_class
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0x00,
-                                               0x40,  // repeat_gap
-                                               1,
-                                               0,
-                                               0,
-                                               0,
-                                               2,
-                                               0,
-                                               0,
-                                               0,
-                                               'a',
-                                               'b',  // classes
-                                               1,
-                                               0,
-                                               0,
-                                               0,  // heads
-                                               1,
-                                               0,
-                                               0,
-                                               0,
-                                               2,
-                                               1,
-                                               0,
-                                               0,  // layer, head
-                                               3,
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0,  // flags, class
-                                               3,
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0,  // samples
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0,
-                                               0x00,
-                                               0x40});  // first figure
+  const std::string start = "HSFG" + bytes_of({kV, 0, 0, 0,                    // version
+                                               0,  0, 0, 0, 0, 0, 0xF0, 0x3F,  // tokens
+                                               0,  0, 0, 0, 0, 0, 0x00, 0xC0,  // wall time
+                                               1,  0, 0, 0, 0, 0, 0xF8, 0x7F,  // loss
+                                               0,  0, 0, 0, 0, 0, 0xE0, 0x3F,  // sink_any
+                                               0,  0, 0, 0, 0, 0, 0x00, 0x80,  // sink_class
+                                               0,  0, 0, 0, 0, 0, 0x00, 0x40,  // repeat_gap
+                                               1,  0, 0, 0, 2, 0, 0,    0,    'a', 'b',  // classes
+                                               1,  0, 0, 0,                              // heads
+                                               1,  0, 0, 0, 2, 1, 0,    0,       // layer, head
+                                               3,  0, 0, 0, 0, 0, 0,    0,       // flags, class
+                                               3,  0, 0, 0, 0, 0, 0,    0,       // samples
+                                               0,  0, 0, 0, 0, 0, 0x00, 0x40});  // first figure
   EXPECT_EQ(bytes.substr(0, start.size()), start);
   const std::string end = bytes_of({0, 0, 0, 0, 0, 0, 0xF0, 0x3F,  // last figure
                                     0, 0, 0, 0, 0, 0, 0, 0});      // no eigenvalues, no patterns
