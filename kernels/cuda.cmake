@@ -1,4 +1,6 @@
-# Included at the top: a language belongs to the folder that links it.
+# Included at the top: a language belongs to the folder that links it, and all folders need the stems.
+include(${CMAKE_CURRENT_LIST_DIR}/stems.cmake)
+
 find_program(HEADSCOPE_NVCC nvcc PATHS $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin /usr/local/cuda/bin
              DOC "CUDA compiler for kernels/")
 set(found OFF)
