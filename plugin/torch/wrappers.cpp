@@ -8,7 +8,7 @@
 #include <utility>
 #include <variant>
 
-#include "csrc/monitor/monitor_impl.h"
+#include "headscope/monitor.h"
 
 namespace headscope {
 namespace {
