@@ -93,9 +93,19 @@ def public_headers(root, compiler="c++", torch_include=None):
     return broken
 
 
+def compiled_by(file):
+    """The sources that a file of the compile database stands for: itself, or those that a unity file includes."""
+    if not file.name.startswith("unity_") or not file.exists():
+        return [str(file)]
+    return [target for quote, target in INCLUDE.findall(file.read_text()) if quote == '"']
+
+
 def torch_free_sources(root, build):
     """The build compiled every torch-free source with no torch on its include path."""
-    commands = {entry["file"]: entry["command"] for entry in json.loads((build / "compile_commands.json").read_text())}
+    commands = {}
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        for source in compiled_by(pathlib.Path(entry["file"])):
+            commands[source] = entry["command"]
     broken = []
     for path in files(root, (".cpp",)):
         if not rules.is_torch_free(path.as_posix()):

@@ -125,6 +125,16 @@ class LintTest(unittest.TestCase):
         self.write("build/compile_commands.json", "[]")
         self.assert_breaks(checks.torch_free_sources(self.root, self.root / "build"), "not part of the build")
 
+    def test_what_a_unity_file_compiles_is_part_of_the_build(self):
+        self.write("csrc/circuits/a.cpp", "")
+        self.write("build/Unity/unity_0_cxx.cxx", f'#include "{self.root / "csrc/circuits/a.cpp"}"\n')
+        command = {"file": str(self.root / "build/Unity/unity_0_cxx.cxx"), "command": "c++ -c unity_0_cxx.cxx"}
+        self.write("build/compile_commands.json", json.dumps([command]))
+        self.assertEqual(checks.torch_free_sources(self.root, self.root / "build"), [])
+        command["command"] += " -isystem x/torch/include"
+        self.write("build/compile_commands.json", json.dumps([command]))
+        self.assert_breaks(checks.torch_free_sources(self.root, self.root / "build"), "csrc/circuits/a.cpp")
+
     def test_unformatted_code_is_found(self):
         self.write(".clang-format", "BasedOnStyle: Google\n")
         self.write("include/headscope/sink.h", "#pragma once\n")

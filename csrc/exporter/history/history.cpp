@@ -2,7 +2,6 @@
 #include <cstdint>
 #include <deque>
 #include <filesystem>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -23,7 +22,6 @@ namespace {
 constexpr int kWriterTimeoutMs = 2000;
 constexpr int kBusyTimeoutAtCloseMs = 300;
 constexpr size_t kMaxWaiting = 64;  // snapshots kept while the disk is full
-constexpr int64_t kFromTheStart = std::numeric_limits<int64_t>::min();
 
 void create_run_directory(const std::string& run_dir) {
   std::error_code error;

@@ -13,7 +13,6 @@ namespace headscope::exporter {
 namespace {
 
 constexpr int kFollowerTimeoutMs = 2000;
-constexpr int64_t kFromTheStart = std::numeric_limits<int64_t>::min();
 
 /// SQLite follows links, also those in the place of the files that it keeps beside a database.
 void check_files(const std::string& path) {
