@@ -381,6 +381,7 @@ command_test() {
     sanitised dev asan unit exporter
   fi
   "${PYTHON:-python3}" "${summary[@]}" || failed=1
+  say "took $((SECONDS - started)) s in all"
   return $failed
 }
 

@@ -64,12 +64,28 @@ def include_arrows(root):
     return broken
 
 
+def torch_headers(root):
+    """The public headers that speak of tensors: those that reach torch's."""
+    public = {path.as_posix(): [target for _, target in includes(root, path)]
+              for path in files(root, (".h",)) if path.parts[:2] == ("include", "headscope")}
+    found = set()
+    while True:
+        more = {path for path, targets in public.items() if path not in found
+                and any(rules.TORCH_INCLUDE.match(target) or target in found for target in targets)}
+        if not more:
+            return found
+        found |= more
+
+
+def is_torch_free(path, with_torch):
+    return rules.is_torch_free(path.as_posix()) and path.as_posix() not in with_torch
+
+
 def torch_includes(root):
-    broken = []
+    broken, with_torch = [], torch_headers(root)
     for path in files(root, rules.CODE):
         for _, target in includes(root, path):
-            if rules.is_torch_free(path.as_posix()) and (rules.TORCH_INCLUDE.match(target)
-                                                         or target in rules.TORCH_HEADERS):
+            if is_torch_free(path, with_torch) and (rules.TORCH_INCLUDE.match(target) or target in with_torch):
                 broken.append(f"{path}: is torch-free and may not include {target}")
             if target in rules.UMBRELLA_HEADERS:
                 broken.append(f"{path}: {target} costs half a minute to compile; include narrow headers")
@@ -78,12 +94,12 @@ def torch_includes(root):
 
 def public_headers(root, compiler="c++", torch_include=None):
     """Every public header compiles alone; the torch-free ones with no torch on the path."""
-    broken = []
+    broken, with_torch = [], torch_headers(root)
     for path in files(root, (".h",)):
         if path.parts[:2] != ("include", "headscope"):
             continue
         command = [compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", f"-I{root / 'include'}"]
-        if not rules.is_torch_free(path.as_posix()):
+        if not is_torch_free(path, with_torch):
             command += [f"-isystem{torch_include}", f"-isystem{torch_include}/torch/csrc/api/include"]
         command += ["-include", str(root / path), "-x", "c++", "/dev/null"]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
