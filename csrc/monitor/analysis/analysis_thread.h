@@ -5,8 +5,8 @@
 #include "csrc/monitor/analysis/analysis.h"
 #include "csrc/monitor/analysis/worker.h"
 #include "csrc/monitor/edge/health.h"
-#include "csrc/monitor/steps/capture_info.h"
 #include "csrc/monitor/taps/capture.h"
+#include "csrc/monitor/taps/capture_info.h"
 
 namespace headscope {
 

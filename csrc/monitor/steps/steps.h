@@ -9,8 +9,8 @@
 
 #include "csrc/monitor/edge/health.h"
 #include "csrc/monitor/steps/budget.h"
-#include "csrc/monitor/steps/capture_info.h"
 #include "csrc/monitor/steps/schedule.h"
+#include "csrc/monitor/taps/capture_info.h"
 #include "headscope/monitor.h"
 
 namespace headscope {
