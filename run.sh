@@ -264,6 +264,12 @@ configure() {
   local werror=OFF
   if [ -n "${CI:-}" ] || [ "$(c++ -dumpversion | cut -d. -f1)" = 12 ]; then werror=ON; fi
   local arguments=(--preset "$1" "-DHEADSCOPE_TORCH_DIR=$TORCH_DIR" "-DHEADSCOPE_WERROR=$werror")
+  # The kernels for every architecture in the long form and where a GPU is meant, else for one.
+  if [ -n "${HEADSCOPE_LONG:-}" ] || [ "${HEADSCOPE_CUDA:-0}" = 1 ]; then
+    arguments+=(-DHEADSCOPE_CUDA_ONE_ARCHITECTURE=OFF)
+  else
+    arguments+=(-DHEADSCOPE_CUDA_ONE_ARCHITECTURE=ON)
+  fi
   # Configured anew when it was installed since.
   ! command -v clang++-14 >/dev/null || arguments+=("-DHEADSCOPE_FUZZ_COMPILER=$(command -v clang++-14)")
   local stamp=$2/configure.stamp
@@ -375,6 +381,7 @@ command_test() {
     sanitised dev asan unit exporter
   fi
   "${PYTHON:-python3}" "${summary[@]}" || failed=1
+  say "took $((SECONDS - started)) s in all"
   return $failed
 }
 

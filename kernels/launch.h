@@ -47,11 +47,14 @@ std::size_t gram_workspace_bytes(const GramProblem* problems, int problem_count,
 
 /// Adds one batch to the running second moments of many layers' heads.
 ///
-///   gram[h] += sum_n (z_n - c)(z_n - c)^T,   sum[h] += sum_n (z_n - c),   c = shift[h], n over
-///   kept (b, t)
+///   gram[h] += sum_n (z_n - c)(z_n - c)^T
+///   sum[h]  += sum_n (z_n - c)               with c = shift[h], n over the kept (b, t)
 ///
-/// problems  each layer's own extents and strides; width D = 1..256 and type are common to all
-/// workspace 16-byte aligned, not to be touched before the launch is over
+/// problems   each layer's own extents and strides
+/// width      D = 1..256, of all problems
+/// type       of all problems
+/// workspace  16-byte aligned, not to be touched before the launch is over
+///
 /// Bit-reproducible for equal arguments. A problem with B, T or H = 0 is left alone. Error bound:
 /// docs/kernels/gram.md. Cost: reads z once; 2 launches for every 32 problems; D^2 T B H FLOP
 /// without a shift, 4 times that with one in any of the problems, 6 times for f32.
@@ -85,7 +88,9 @@ struct EigenvalueOutputs {
 ///
 ///   A[m] x = lambda x,   lambda ascending, within 4e-7 + 2e-7 sqrt(n) of the largest magnitude
 ///
-/// n 0..256. A matrix with NaN or Inf in its lower triangle gives NaN throughout and leaves the
+/// n  0..256
+///
+/// A matrix with NaN or Inf in its lower triangle gives NaN throughout and leaves the
 /// others alone. Scaled by a power of two: entries of 1e-38 and of 3e38 are equally accurate.
 /// Bit-reproducible. Cost: one launch for every 32 groups, a block a matrix; about 4/3 n^3 + 250
 /// n^2 FLOP in shared memory (9, 34, 132 KB a block at n = 64, 128, 256), each triangle read once.
@@ -109,8 +114,8 @@ struct AttentionMassProblem {
 
   const int64_t* rows = nullptr;     ///< [B, R] contiguous; outside 0..Tq - 1: an unused row
   const int64_t* targets = nullptr;  ///< [target_count]; one that is no key makes its group NaN
-  const int64_t* offsets = nullptr;  ///< [B * R * groups + 1]; a group whose offsets do not ascend
-                                     ///< within the targets is NaN
+  /// [B * R * groups + 1]; a group whose offsets do not ascend within the targets is NaN
+  const int64_t* offsets = nullptr;
   int64_t target_count = 0;
   int sampled = 0;  ///< R, any number
   int groups = 0;
@@ -152,11 +157,13 @@ std::size_t attention_mass_workspace_bytes(const AttentionMassProblem& problem);
 
 /// Recomputes the sampled softmax rows and sums them over their target keys.
 ///
-///   mass_g = sum_{j in g} exp(s_j - L),   score_g = ln mean_{j in g} exp s_j,   L = ln sum_j exp
-///   s_j
+///   L       = ln sum_j exp s_j
+///   mass_g  = sum_{j in g} exp(s_j - L)
+///   score_g = ln mean_{j in g} exp s_j
 ///
-/// D 1..256. Positions and offsets are checked on the device, where they lie.
-/// workspace 16-byte aligned, not to be touched before the launch is over
+/// problem    width D = 1..256; positions and offsets are checked on the device, where they lie
+/// workspace  16-byte aligned, not to be touched before the launch is over
+///
 /// Bit-reproducible for equal arguments. Error bound: docs/kernels/attention_mass.md. Cost: 2
 /// launches; reads the keys that a row sees once for every 16 rows (query heads that share them
 /// find them in the cache); with a saved log-sum-exp 1 launch and D elements a target.

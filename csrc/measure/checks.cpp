@@ -11,13 +11,6 @@ bool is_activation_type(at::ScalarType type) {
   return type == at::kDouble || type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
 }
 
-void check_activation(const char* name, const at::Tensor& tensor) {
-  TORCH_CHECK(tensor.dim() == 4, "headscope: ", name, " must be [B, H, T, D], got shape ",
-              tensor.sizes());
-  TORCH_CHECK(is_activation_type(tensor.scalar_type()), "headscope: ", name,
-              " must be float64, float32, bfloat16 or float16, got ", tensor.scalar_type());
-}
-
 void check_mask(const at::Tensor& mask, at::IntArrayRef want) {
   TORCH_CHECK(mask.scalar_type() == at::kBool || is_activation_type(mask.scalar_type()),
               "headscope: mask must be bool or additive float, got ", mask.scalar_type());
@@ -36,33 +29,11 @@ at::ScalarType sum_type(const at::Tensor& input) {
   return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-void check_gram(const at::Tensor& gram, const at::Tensor& sum, const at::Tensor& count,
-                const at::Tensor& z, const at::Tensor& shift, const OptionalTensor& keep) {
-  check_activation("z", z);
-  const int64_t heads = z.size(1), width = z.size(3);
-  TORCH_CHECK(gram.sizes() == at::IntArrayRef({heads, width, width}),
-              "headscope: gram must be [H, D, D] = [", heads, ", ", width, ", ", width, "] for z ",
-              z.sizes(), ", got ", gram.sizes());
-  TORCH_CHECK(sum.sizes() == at::IntArrayRef({heads, width}), "headscope: sum must be [H, D] = [",
-              heads, ", ", width, "], got ", sum.sizes());
-  TORCH_CHECK(shift.sizes() == sum.sizes(), "headscope: shift must be [H, D] = ", sum.sizes(),
-              ", got ", shift.sizes());
-  TORCH_CHECK(gram.scalar_type() == at::kFloat || gram.scalar_type() == at::kDouble,
-              "headscope: gram must be float32 or float64, got ", gram.scalar_type());
-  TORCH_CHECK(sum.scalar_type() == gram.scalar_type() && shift.scalar_type() == gram.scalar_type(),
-              "headscope: gram, sum and shift must share one dtype, got ", gram.scalar_type(), ", ",
-              sum.scalar_type(), " and ", shift.scalar_type());
-  TORCH_CHECK(gram.is_contiguous() && sum.is_contiguous(),
-              "headscope: gram and sum must be contiguous");
-  TORCH_CHECK(count.numel() == 1 && count.scalar_type() == at::kLong,
-              "headscope: count must be one int64, got ", count.sizes(), " of ",
-              count.scalar_type());
-  if (keep) {
-    TORCH_CHECK(keep->sizes() == at::IntArrayRef({z.size(0), z.size(2)}) &&
-                    keep->scalar_type() == at::kBool,
-                "headscope: keep must be bool [B, T] = [", z.size(0), ", ", z.size(2), "], got ",
-                keep->sizes(), " of ", keep->scalar_type());
-  }
+void check_activation(const char* name, const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.dim() == 4, "headscope: ", name, " must be [B, H, T, D], got shape ",
+              tensor.sizes());
+  TORCH_CHECK(is_activation_type(tensor.scalar_type()), "headscope: ", name,
+              " must be float64, float32, bfloat16 or float16, got ", tensor.scalar_type());
 }
 
 void check_attention(const at::Tensor& q, const at::Tensor& k, const AttentionCall& call) {
@@ -95,39 +66,6 @@ void check_attention(const at::Tensor& q, const at::Tensor& k, const AttentionCa
                 "headscope: sinks must be one float a query head, [Hq] = [", q.size(1), "], got ",
                 call.sinks->sizes(), " of ", call.sinks->scalar_type());
   }
-}
-
-void check_rows(const at::Tensor& q, const at::Tensor& rows) {
-  TORCH_CHECK(rows.dim() == 2 && rows.size(0) == q.size(0) && rows.scalar_type() == at::kLong,
-              "headscope: rows must be int64 [B, R] with B = ", q.size(0), ", got ", rows.sizes(),
-              " of ", rows.scalar_type());
-}
-
-void check_targets(const at::Tensor& rows, const at::Tensor& targets, const at::Tensor& offsets,
-                   int64_t groups) {
-  TORCH_CHECK(groups >= 0, "headscope: groups must not be negative, got ", groups);
-  TORCH_CHECK(targets.dim() == 1 && targets.scalar_type() == at::kLong,
-              "headscope: targets must be int64 [n], got ", targets.sizes(), " of ",
-              targets.scalar_type());
-  TORCH_CHECK(offsets.dim() == 1 && offsets.scalar_type() == at::kLong &&
-                  offsets.numel() == rows.numel() * groups + 1,
-              "headscope: offsets must be int64 [B * R * groups + 1] = [",
-              rows.numel() * groups + 1, "], got ", offsets.sizes(), " of ", offsets.scalar_type());
-}
-
-void check_values(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  check_activation("v", v);
-  TORCH_CHECK(v.scalar_type() == q.scalar_type(), "headscope: q and v must share one dtype, got ",
-              q.scalar_type(), " and ", v.scalar_type());
-  TORCH_CHECK(v.size(0) == k.size(0) && v.size(1) == k.size(1) && v.size(2) == k.size(2),
-              "headscope: k ", k.sizes(), " and v ", v.sizes(), " must agree in B, Hkv and T");
-}
-
-void check_matrices(const at::Tensor& matrices) {
-  TORCH_CHECK(matrices.dim() >= 2 && matrices.size(-1) == matrices.size(-2),
-              "headscope: matrices must be [..., n, n], got ", matrices.sizes());
-  TORCH_CHECK(matrices.scalar_type() == at::kFloat || matrices.scalar_type() == at::kDouble,
-              "headscope: matrices must be float32 or float64, got ", matrices.scalar_type());
 }
 
 void check_positions(const at::Tensor& rows_in, int64_t queries, const at::Tensor& targets_in,

@@ -193,7 +193,8 @@ class Monitor {
 
  private:
   friend class StepScope;
-  friend class ZeroEdit;
+  friend class Taps;
+  /// What taps do: nothing, capture (a training step, the probe's three batches), or zero heads.
   enum class Mode : uint8_t { kIdle, kTrain, kProbe, kNullProbe, kRepeatProbe, kAblate };
   HEADSCOPE_API at::Tensor observe_active(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                                           const at::Tensor& v, const at::Tensor& z,

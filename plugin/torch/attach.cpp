@@ -1,6 +1,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "csrc/monitor/checked_options.h"
 #include "csrc/monitor/monitor_impl.h"
 #include "headscope/built_in_sinks.h"
 

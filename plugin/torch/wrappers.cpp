@@ -8,12 +8,12 @@
 #include <utility>
 #include <variant>
 
-#include "csrc/monitor/monitor_impl.h"
+#include "headscope/monitor.h"
 
 namespace headscope {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) {
+[[noreturn]] void refuse_module(const std::string& what) {
   throw std::invalid_argument(
       "headscope wrapper: torch::nn::MultiheadAttention with " + what +
       " cannot be wrapped; attach it with Monitor::attach_zero_edit or leave it out");
@@ -42,9 +42,9 @@ TappedMultiheadAttention::TappedMultiheadAttention(Monitor& monitor, int64_t lay
   if (layer < 0)
     throw std::invalid_argument("headscope wrapper: layer must not be negative, got " +
                                 std::to_string(layer));
-  if (!module_->_qkv_same_embed_dim) refuse("kdim or vdim");
-  if (module_->bias_k.defined()) refuse("add_bias_kv");
-  if (module_->options.add_zero_attn()) refuse("add_zero_attn");
+  if (!module_->_qkv_same_embed_dim) refuse_module("kdim or vdim");
+  if (module_->bias_k.defined()) refuse_module("add_bias_kv");
+  if (module_->options.add_zero_attn()) refuse_module("add_zero_attn");
 }
 
 std::tuple<at::Tensor, at::Tensor> TappedMultiheadAttention::forward(

@@ -4,7 +4,8 @@
 
 #include <stdexcept>
 
-#include "csrc/monitor/edge/host_guard.h"
+#include "csrc/monitor/monitor_impl.h"
+#include "csrc/monitor/passes/host_evaluation.h"
 #include "plugin/torch/eager_watch.h"
 
 namespace headscope {
@@ -38,16 +39,15 @@ AttentionSite site_of(const SeenCall& call) {
 
 }  // namespace
 
-ZeroEdit::ZeroEdit(Monitor& monitor, int64_t layers)
-    : monitor_(monitor), impl_(*monitor.impl_), override_(SdpaOverride::acquire()) {
-  learn_forward();
+ZeroEdit::ZeroEdit(Taps& taps, const ProbeSetup& probe, FaultGate& gate, int64_t layers)
+    : taps_(taps), gate_(gate), override_(SdpaOverride::acquire()) {
+  learn_forward(probe);
   int64_t measured = 0;
   bool sdpa = false, eager = false;
   for (AttentionSite& site : sites_) {
     if (!site.refusal.empty()) {
-      impl_.gate->log(LogLevel::kWarning, "zero-edit attach: one attention call of the forward (" +
-                                              shape_of(site) +
-                                              ") is not measured: " + site.refusal);
+      gate_.log(LogLevel::kWarning, "zero-edit attach: one attention call of the forward (" +
+                                        shape_of(site) + ") is not measured: " + site.refusal);
     } else {
       site.layer = measured++;
     }
@@ -73,13 +73,11 @@ ZeroEdit::ZeroEdit(Monitor& monitor, int64_t layers)
 
 ZeroEdit::~ZeroEdit() { watch(false); }
 
-void ZeroEdit::learn_forward() {
-  const at::Tensor all = impl_.plan->chunks.front().tokens;
+void ZeroEdit::learn_forward(const ProbeSetup& probe) {
+  const at::Tensor all = probe.plan->chunks.front().tokens;
   const at::Tensor tokens = all.narrow(0, 0, std::min(kLearningRows, all.size(0)));
   learning_rows_ = tokens.size(0);
-  const HostGuard guard;
-  const std::shared_ptr<void> evaluation =
-      impl_.host->enter_evaluation ? impl_.host->enter_evaluation() : nullptr;
+  const HostEvaluation evaluation(probe.host);
   learning_ = true;
   watch(true);
   const std::shared_ptr<void> done(nullptr, [this](void*) {
@@ -87,7 +85,7 @@ void ZeroEdit::learn_forward() {
     learning_ = false;
   });
   try {
-    impl_.host->forward(tokens);
+    probe.host.forward(tokens);
   } catch (const std::exception& error) {
     refuse(std::string("the probe's forward failed on two rows: ") + error.what());
   }
@@ -101,7 +99,7 @@ void ZeroEdit::watch(bool on) {
 }
 
 void ZeroEdit::measuring(bool on) noexcept {
-  impl_.gate->guarded(Fault::kTap, [&] {
+  gate_.guarded(Fault::kTap, [&] {
     if (!on) forward_begins();  // the last forward must have been whole
     forwards_ = 0;
     watch(on);
@@ -110,9 +108,9 @@ void ZeroEdit::measuring(bool on) noexcept {
 
 void ZeroEdit::forward_begins() noexcept {
   if (std::this_thread::get_id() != thread_) return;  // a micro-batch of another thread's
-  impl_.gate->guarded(Fault::kTap, [&] {
+  gate_.guarded(Fault::kTap, [&] {
     if (!lost_ && next_ != 0) {
-      impl_.refuse_capture(c10::str("a forward made ", next_, " attention calls where ",
+      taps_.refuse_capture(c10::str("a forward made ", next_, " attention calls where ",
                                     sites_.size(), " were learnt when the monitor was attached"));
     }
   });
@@ -127,11 +125,10 @@ int64_t ZeroEdit::heads_of_next(int64_t merged) const noexcept {
 
 at::Tensor ZeroEdit::seen(SeenCall call) noexcept {
   at::Tensor given = call.z;
-  impl_.gate->guarded(Fault::kTap, [&] {
+  gate_.guarded(Fault::kTap, [&] {
     if (learning_) {
       learn(call);
-    } else if (watching_ && !lost_ &&
-               impl_.wants_call(monitor_.mode_.load(std::memory_order_relaxed))) {
+    } else if (watching_ && !lost_ && taps_.wants_call()) {
       given = measure(call);
     }
   });
@@ -147,7 +144,7 @@ void ZeroEdit::learn(const SeenCall& call) {
                             " queries (cross-attention, bias_k or add_zero_attn)");
   } else {
     try {
-      check_attention_call(0, call.q, call.k, call.v, call.z, call.call);
+      check_attention_call({0, call.q, call.k, call.v, call.z, call.call});
     } catch (const std::exception& error) {
       const std::string what = error.what();
       site.refusal = what.substr(0, what.find('\n'));
@@ -167,41 +164,41 @@ std::string ZeroEdit::difference(const SeenCall& call) const {
 }
 
 at::Tensor ZeroEdit::measure(SeenCall& call) {
-  const bool train = monitor_.mode_.load(std::memory_order_relaxed) == Monitor::Mode::kTrain;
+  const bool train = taps_.training();
   // An evaluation after the last micro-batch that was told may be of another model altogether.
-  if (train && next_ == 0 && impl_.told_all(forwards_)) return call.z;
+  if (train && next_ == 0 && taps_.told_all(forwards_)) return call.z;
   // Dropout does nothing in a probe: what stands between softmax and product there, the self-check
   // judges.
   if (!train) call.call.dropout = 0;
   const std::string wrong = difference(call);
   if (!wrong.empty()) {
     lost_ = true;
-    impl_.refuse_capture(wrong);
+    taps_.refuse_capture(wrong);
     return call.z;
   }
   const int64_t layer = sites_[next_].layer;
   next_ = (next_ + 1) % sites_.size();
   if (next_ == 0) ++forwards_;
-  return layer < 0 ? call.z : monitor_.observe(layer, call.q, call.k, call.v, call.z, call.call);
+  return layer < 0 ? call.z : taps_.observe({layer, call.q, call.k, call.v, call.z, call.call});
 }
 
 std::vector<AttentionSite> Monitor::attach_zero_edit(int64_t layers) {
   impl_->refuse_inherited();
   if (impl_->closed) refuse("the monitor is closed");
   if (layers < 0) refuse("layers must not be negative, got " + std::to_string(layers));
-  if (!impl_->host || !impl_->plan) refuse("call set_probe first: its forward shows the layers");
+  if (!impl_->probe) refuse("call set_probe first: its forward shows the layers");
   if (mode_.load(std::memory_order_relaxed) != Mode::kIdle)
     refuse("a measured step is open; attach between steps");
   impl_->drain();
   // One that throws leaves an earlier one in place.
-  auto watch = std::make_unique<ZeroEdit>(*this, layers);
+  auto watch = std::make_unique<ZeroEdit>(impl_->taps, *impl_->probe, *impl_->gate, layers);
   std::vector<AttentionSite> sites = watch->sites();
-  impl_->calls = std::move(watch);
+  impl_->taps.set_watch(std::move(watch));
   return sites;
 }
 
 void Monitor::detach_zero_edit() {
-  if (!impl_->inherited()) impl_->calls.reset();
+  if (!impl_->inherited()) impl_->taps.set_watch(nullptr);
 }
 
 }  // namespace headscope

@@ -6,7 +6,8 @@
 #include <thread>
 #include <vector>
 
-#include "csrc/monitor/monitor_impl.h"
+#include "csrc/monitor/passes/probe_setup.h"
+#include "csrc/monitor/taps/taps.h"
 #include "plugin/torch/sdpa_override.h"
 #include "plugin/torch/seen_call.h"
 
@@ -16,8 +17,8 @@ namespace headscope {
 /// call order.
 class ZeroEdit final : public CallWatch, private CallObserver {
  public:
-  /// Learns the calls of one forward. Throws as Monitor::attach_zero_edit says.
-  ZeroEdit(Monitor& monitor, int64_t layers);
+  /// Learns the calls of one forward of the probe. Throws as Monitor::attach_zero_edit says.
+  ZeroEdit(Taps& taps, const ProbeSetup& probe, FaultGate& gate, int64_t layers);
   ~ZeroEdit() override;
 
   const std::vector<AttentionSite>& sites() const { return sites_; }
@@ -29,15 +30,15 @@ class ZeroEdit final : public CallWatch, private CallObserver {
   at::Tensor seen(SeenCall call) noexcept override;
   int64_t heads_of_next(int64_t merged) const noexcept override;
 
-  void learn_forward();
+  void learn_forward(const ProbeSetup& probe);
   void learn(const SeenCall& call);
   at::Tensor measure(SeenCall& call);
   void watch(bool on);
   /// What is wrong with a call at its place, empty when nothing is.
   std::string difference(const SeenCall& call) const;
 
-  Monitor& monitor_;
-  Monitor::Impl& impl_;
+  Taps& taps_;
+  FaultGate& gate_;
   std::shared_ptr<SdpaOverride> override_;
   std::vector<AttentionSite> sites_;
   bool uses_sdpa_ = true, uses_eager_ = true;

@@ -1,8 +1,10 @@
 """What each kernel takes of the device, as ptxas reports it, held against ptxas_budget.json.
 
   ptxas_budget.py record COMMAND...   runs a compiler, keeps what ptxas said in <object>.ptxas
-  ptxas_budget.py check FOLDER        compares the records below FOLDER with the budget; 77 without a folder
-  ptxas_budget.py write FOLDER        writes the budget from the records
+  ptxas_budget.py check [FOLDER [ARCHITECTURE]...]
+                                      compares the records below FOLDER with the budget, of the architectures that
+                                      were compiled and at least of those named; 77 without a folder
+  ptxas_budget.py write FOLDER        writes the budget from the records; what was not compiled stays as it is
 
 The budget gives registers and static shared bytes for every kernel and architecture; spills and stack must be 0.
 """
@@ -46,7 +48,8 @@ def records(folder):
     return [(readable[name], arch, values) for name, arch, values in found]
 
 
-def breaches(found, budget):
+def breaches(found, budget, wanted=()):
+    """What breaks the budget, a line each. wanted: architectures that must have been compiled."""
     broken, seen = [], set()
     for name, arch, values in found:
         seen.add((name, arch))
@@ -62,7 +65,7 @@ def breaches(found, budget):
             broken.append(f"{where}: {values['registers']} registers, budget {allowed['registers']}")
         if values["shared"] > allowed["shared"]:
             broken.append(f"{where}: {values['shared']} bytes of shared memory, budget {allowed['shared']}")
-    built = {arch for _, arch, _ in found}
+    built = {arch for _, arch, _ in found} | set(wanted)
     broken += [f"{name} on {arch}: was not compiled" for name, architectures in budget.items() for arch in architectures
                if arch in built and (name, arch) not in seen]
     return broken
@@ -77,7 +80,10 @@ def main():
         return 1 if os.environ.get("CI") else 77  # where CI is set nothing may be missing
     found = records(pathlib.Path(rest[0]))
     if mode == "write":
-        budget = {}
+        compiled = {arch for _, arch, _ in found}
+        others = {name: {arch: values for arch, values in architectures.items() if arch not in compiled}
+                  for name, architectures in json.loads(BUDGET.read_text()).items()}
+        budget = {name: architectures for name, architectures in others.items() if architectures}
         for name, arch, values in found:
             budget.setdefault(name, {})[arch] = {key: values[key] for key in ("registers", "shared")}
         lines = [f"  {json.dumps(name)}: {json.dumps(budget[name], sort_keys=True)}" for name in sorted(budget)]
@@ -86,8 +92,8 @@ def main():
     if not found:
         print(f"{rest[0]} holds no record of a compiled kernel")
         return 1
-    broken = breaches(found, json.loads(BUDGET.read_text()))
-    print("\n".join(broken) or f"kept: {len(found)} kernels")
+    broken = breaches(found, json.loads(BUDGET.read_text()), rest[1:])
+    print("\n".join(broken) or f"kept: {len(found)} kernels of {', '.join(sorted({arch for _, arch, _ in found}))}")
     return 1 if broken else 0
 
 

@@ -64,12 +64,28 @@ def include_arrows(root):
     return broken
 
 
+def torch_headers(root):
+    """The public headers that speak of tensors: those that reach torch's."""
+    public = {path.as_posix(): [target for _, target in includes(root, path)]
+              for path in files(root, (".h",)) if path.parts[:2] == ("include", "headscope")}
+    found = set()
+    while True:
+        more = {path for path, targets in public.items() if path not in found
+                and any(rules.TORCH_INCLUDE.match(target) or target in found for target in targets)}
+        if not more:
+            return found
+        found |= more
+
+
+def is_torch_free(path, with_torch):
+    return rules.is_torch_free(path.as_posix()) and path.as_posix() not in with_torch
+
+
 def torch_includes(root):
-    broken = []
+    broken, with_torch = [], torch_headers(root)
     for path in files(root, rules.CODE):
         for _, target in includes(root, path):
-            if rules.is_torch_free(path.as_posix()) and (rules.TORCH_INCLUDE.match(target)
-                                                         or target in rules.TORCH_HEADERS):
+            if is_torch_free(path, with_torch) and (rules.TORCH_INCLUDE.match(target) or target in with_torch):
                 broken.append(f"{path}: is torch-free and may not include {target}")
             if target in rules.UMBRELLA_HEADERS:
                 broken.append(f"{path}: {target} costs half a minute to compile; include narrow headers")
@@ -78,12 +94,12 @@ def torch_includes(root):
 
 def public_headers(root, compiler="c++", torch_include=None):
     """Every public header compiles alone; the torch-free ones with no torch on the path."""
-    broken = []
+    broken, with_torch = [], torch_headers(root)
     for path in files(root, (".h",)):
         if path.parts[:2] != ("include", "headscope"):
             continue
         command = [compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", f"-I{root / 'include'}"]
-        if not rules.is_torch_free(path.as_posix()):
+        if not is_torch_free(path, with_torch):
             command += [f"-isystem{torch_include}", f"-isystem{torch_include}/torch/csrc/api/include"]
         command += ["-include", str(root / path), "-x", "c++", "/dev/null"]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -93,9 +109,19 @@ def public_headers(root, compiler="c++", torch_include=None):
     return broken
 
 
+def compiled_by(file):
+    """The sources that a file of the compile database stands for: itself, or those that a unity file includes."""
+    if not file.name.startswith("unity_") or not file.exists():
+        return [str(file)]
+    return [target for quote, target in INCLUDE.findall(file.read_text()) if quote == '"']
+
+
 def torch_free_sources(root, build):
     """The build compiled every torch-free source with no torch on its include path."""
-    commands = {entry["file"]: entry["command"] for entry in json.loads((build / "compile_commands.json").read_text())}
+    commands = {}
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        for source in compiled_by(pathlib.Path(entry["file"])):
+            commands[source] = entry["command"]
     broken = []
     for path in files(root, (".cpp",)):
         if not rules.is_torch_free(path.as_posix()):
@@ -260,6 +286,21 @@ def links(root):
                 broken.append(f"{path}: links to {target}, which does not exist")
             elif anchor and file.suffix == ".md" and anchor not in anchors(file.read_text(encoding="utf-8")):
                 broken.append(f"{path}: links to #{anchor}, which {file.name} does not have")
+    return broken
+
+
+def recipes(root):
+    """The recipes of docs/architecture.md name files and folders that are there; <name> stands for what is new."""
+    text = text_of(root, pathlib.Path("docs/architecture.md"))
+    _, _, section = text.partition("\n## Where to add things\n")
+    section = section.partition("\n## ")[0]
+    kinds = re.findall(r"^### .+$", section, re.MULTILINE)
+    broken = [f"docs/architecture.md: no recipe for {kind} under 'Where to add things'" for kind in rules.RECIPES
+              if not any(kind in heading for heading in kinds)]
+    for path in re.findall(r"`([\w./<>-]+/[\w./<>-]*)`", section):
+        known = path.partition("<")[0].rpartition("/")[0] if "<" in path else path
+        if not (root / known).exists():
+            broken.append(f"docs/architecture.md: a recipe names {path}, and there is no {known}")
     return broken
 
 

@@ -11,7 +11,7 @@ import sys
 import checks
 
 PLAIN = ("include_arrows", "torch_includes", "clang_format", "file_lengths", "line_lengths", "words", "links",
-         "shell_syntax", "python_imports", "top_level")
+         "recipes", "shell_syntax", "python_imports", "top_level")
 BUILT = ("public_headers", "torch_free_sources", "torch_free_programs", "exported_symbols")
 
 

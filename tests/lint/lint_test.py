@@ -9,6 +9,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import checks  # noqa: E402
 import rules  # noqa: E402
+import rules  # noqa: E402
 
 
 class LintTest(unittest.TestCase):
@@ -124,6 +125,16 @@ class LintTest(unittest.TestCase):
         self.write("build/compile_commands.json", "[]")
         self.assert_breaks(checks.torch_free_sources(self.root, self.root / "build"), "not part of the build")
 
+    def test_what_a_unity_file_compiles_is_part_of_the_build(self):
+        self.write("csrc/circuits/a.cpp", "")
+        self.write("build/Unity/unity_0_cxx.cxx", f'#include "{self.root / "csrc/circuits/a.cpp"}"\n')
+        command = {"file": str(self.root / "build/Unity/unity_0_cxx.cxx"), "command": "c++ -c unity_0_cxx.cxx"}
+        self.write("build/compile_commands.json", json.dumps([command]))
+        self.assertEqual(checks.torch_free_sources(self.root, self.root / "build"), [])
+        command["command"] += " -isystem x/torch/include"
+        self.write("build/compile_commands.json", json.dumps([command]))
+        self.assert_breaks(checks.torch_free_sources(self.root, self.root / "build"), "csrc/circuits/a.cpp")
+
     def test_unformatted_code_is_found(self):
         self.write(".clang-format", "BasedOnStyle: Google\n")
         self.write("include/headscope/sink.h", "#pragma once\n")
@@ -160,6 +171,18 @@ class LintTest(unittest.TestCase):
     def test_dead_links_and_anchors_are_found(self):
         self.write("docs/a.md", "# One thing\n[x](b.md) [y](#one-thing) [z](#other) [w](https://example.org)\n")
         self.assertEqual(len(checks.links(self.root)), 2)
+
+    def test_a_recipe_that_names_a_missing_file_is_found(self):
+        kinds = "".join(f"### A new {kind}\n" for kind in rules.RECIPES)
+        self.write("docs/architecture.md", f"# A\n\n## Where to add things\n{kinds}`include/headscope/sink.h` "
+                                           "`include/headscope/<name>.h`\n\n## Other\n`gone/too.h`\n")
+        self.assertEqual(checks.recipes(self.root), [])
+        self.write("docs/architecture.md", f"\n## Where to add things\n{kinds}`include/gone.h`\n")
+        self.assert_breaks(checks.recipes(self.root), "include/gone.h")
+        self.write("docs/architecture.md", f"\n## Where to add things\n{kinds}`include/gone/<name>.h`\n")
+        self.assert_breaks(checks.recipes(self.root), "no include/gone")
+        self.write("docs/architecture.md", f"\n## Where to add things\n{kinds.replace('sink', 'bin')}")
+        self.assert_breaks(checks.recipes(self.root), "no recipe for sink")
 
     def test_bad_shell_is_found(self):
         self.write("run.sh", "#!/usr/bin/env bash\nif true; then\n")

@@ -2,7 +2,6 @@
 #include <cstdint>
 #include <deque>
 #include <filesystem>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -20,10 +19,9 @@ namespace headscope {
 namespace exporter {
 namespace {
 
-constexpr int kBusyTimeoutMs = 2000;
+constexpr int kWriterTimeoutMs = 2000;
 constexpr int kBusyTimeoutAtCloseMs = 300;
 constexpr size_t kMaxWaiting = 64;  // snapshots kept while the disk is full
-constexpr int64_t kFromTheStart = std::numeric_limits<int64_t>::min();
 
 void create_run_directory(const std::string& run_dir) {
   std::error_code error;
@@ -96,7 +94,7 @@ class History : public Sink {
     create_run_directory(options_.run_dir);
     check_regular_file(path_);
     auto database = std::make_unique<Database>(path_, Database::Mode::kReadWriteCreate);
-    database->set_busy_timeout_ms(kBusyTimeoutMs);
+    database->set_busy_timeout_ms(kWriterTimeoutMs);
     const bool exists = check_history_schema(*database);
     const bool network = options_.assume_network || on_network_file_system(options_.run_dir);
     const std::string wanted = network ? "delete" : "wal";

@@ -12,8 +12,7 @@
 namespace headscope::exporter {
 namespace {
 
-constexpr int kBusyTimeoutMs = 2000;
-constexpr int64_t kFromTheStart = std::numeric_limits<int64_t>::min();
+constexpr int kFollowerTimeoutMs = 2000;
 
 /// SQLite follows links, also those in the place of the files that it keeps beside a database.
 void check_files(const std::string& path) {
@@ -102,7 +101,7 @@ void HistoryCursor::with_database(const std::function<void(Database&)>& read) co
   const auto open_and_read = [&](Database::Mode mode) {
     check_files(path_);
     Database database(path_, mode);
-    database.set_busy_timeout_ms(kBusyTimeoutMs);
+    database.set_busy_timeout_ms(kFollowerTimeoutMs);
     database.execute("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON");
     if (!check_history_schema(database)) {
       throw std::runtime_error(path_ + ": the run history is empty");

@@ -13,7 +13,7 @@ namespace headscope {
 namespace exporter {
 namespace {
 
-constexpr int kBusyTimeoutMs = 5000;
+constexpr int kReaderTimeoutMs = 5000;
 
 RunHistory read_all(Database& database) {
   RunHistory history;
@@ -28,7 +28,7 @@ RunHistory read_all(Database& database) {
 
 RunHistory read_file(const std::string& path, Database::Mode mode) {
   Database database(path, mode);
-  database.set_busy_timeout_ms(kBusyTimeoutMs);
+  database.set_busy_timeout_ms(kReaderTimeoutMs);
   if (!check_history_schema(database)) {
     throw std::runtime_error(path + ": the run history is empty");
   }

@@ -1,10 +1,15 @@
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <string>
 
 #include "csrc/exporter/history/sqlite.h"
 
 namespace headscope::exporter {
+
+/// What a segment supersedes that supersedes all before it: steps from here on.
+inline constexpr int64_t kFromTheStart = std::numeric_limits<int64_t>::min();
 
 inline constexpr char kHistoryFile[] = "history.sqlite";
 inline constexpr int kHistoryVersion = 1;

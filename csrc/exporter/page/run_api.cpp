@@ -19,8 +19,8 @@ constexpr char kSnapshot[] = "/api/v1/snapshot";
 constexpr char kEvents[] = "/api/v1/events";
 constexpr char kJson[] = "application/json";
 constexpr size_t kEarlierRows = 1000;
-constexpr size_t kFewestPoints = 20;
-constexpr size_t kMostPoints = 400;
+constexpr size_t kFewestReportPoints = 20;
+constexpr size_t kMostReportPoints = 400;
 
 /// Tells this process's cursors from those of a server that was there before it.
 std::string instance_name() {
@@ -149,7 +149,7 @@ std::string RunApi::everything(size_t figures) {
   const Timeline::Answer answer = timeline_.since(0);
   size_t largest = 1;
   for (const auto& row : answer.rows) largest = std::max(largest, row->figures.size());
-  const size_t points = std::clamp(figures / largest / 2, kFewestPoints, kMostPoints);
+  const size_t points = std::clamp(figures / largest / 2, kFewestReportPoints, kMostReportPoints);
   return "{\"run\":" + run_json() + ",\"news\":" + news_text(instance_, timeline_.news_since(0)) +
          ",\"timeline\":" +
          rows_text(instance_, answer, thinned(answer.rows, points), std::nullopt, true) + "}";

@@ -10,10 +10,12 @@
 
 #include "csrc/measure/checks.h"
 #include "csrc/measure/cpu/element_of.h"
-#include "csrc/measure/cpu/entry_points.h"
+#include "csrc/measure/entry_points.h"
 
 namespace headscope::cpu {
 namespace {
+
+using measure::RowTensors;
 
 simd::Strided4 strided(const at::Tensor& x) {
   return {x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2), x.stride(3)};
@@ -68,9 +70,10 @@ void share_key_heads(const simd::RowsCall& call, const Visit& visit) {
 
 }  // namespace
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_mass(
-    const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows, const at::Tensor& targets_in,
-    const at::Tensor& offsets_in, int64_t groups, const AttentionCall& call) {
+RowTensors EntryPoints::attention_mass(const at::Tensor& q, const at::Tensor& k,
+                                       const at::Tensor& rows, const at::Tensor& targets_in,
+                                       const at::Tensor& offsets_in, int64_t groups,
+                                       const AttentionCall& call) {
   const at::Tensor targets = targets_in.contiguous(), offsets = offsets_in.contiguous();
   const int64_t batch = q.size(0), heads = q.size(1), sampled = rows.size(1);
   measure::check_positions(rows, q.size(2), targets, offsets, k.size(2));
@@ -97,8 +100,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tenso
   return {mass, score, entropy, max_logit, log_sum_exp, first_mass};
 }
 
-at::Tensor recompute_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const at::Tensor& rows, const AttentionCall& call) {
+at::Tensor EntryPoints::recompute_rows(const at::Tensor& q, const at::Tensor& k,
+                                       const at::Tensor& v, const at::Tensor& rows,
+                                       const AttentionCall& call) {
   measure::check_positions(rows.contiguous(), q.size(2), at::Tensor(), at::Tensor(), k.size(2));
   at::Tensor out = at::full(
       {q.size(0), q.size(1), rows.size(1), v.size(3)}, std::numeric_limits<double>::quiet_NaN(),

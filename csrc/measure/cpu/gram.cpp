@@ -8,10 +8,12 @@
 #include <algorithm>
 
 #include "csrc/measure/cpu/element_of.h"
-#include "csrc/measure/cpu/entry_points.h"
+#include "csrc/measure/entry_points.h"
 
 namespace headscope::cpu {
 namespace {
+
+using measure::OptionalTensor;
 
 /// Parts that each head's matrix is split into: one where the heads keep all threads busy, since
 /// every part packs the tokens again.
@@ -64,8 +66,9 @@ void accumulate(at::Tensor& gram, at::Tensor& sum, const at::Tensor& z, const at
 
 }  // namespace
 
-void accumulate_gram_(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z,
-                      const at::Tensor& shift, const OptionalTensor& keep) {
+void EntryPoints::accumulate_gram_(at::Tensor& gram, at::Tensor& sum, at::Tensor& count,
+                                   const at::Tensor& z, const at::Tensor& shift,
+                                   const OptionalTensor& keep) {
   if (z.numel() == 0) return;
   AT_DISPATCH_FLOATING_TYPES(gram.scalar_type(), "headscope::accumulate_gram_",
                              [&] { accumulate<scalar_t>(gram, sum, z, shift.contiguous(), keep); });

@@ -10,7 +10,8 @@
 #include <optional>
 #include <vector>
 
-#include "csrc/measure/cpu/entry_points.h"
+#include "csrc/measure/cpu/symmetric_eigenvalues.h"
+#include "csrc/measure/entry_points.h"
 #include "csrc/measure/one_core.h"
 
 namespace headscope::cpu {
@@ -107,6 +108,10 @@ at::Tensor symmetric_eigenvalues(const at::Tensor& matrices, std::optional<int64
                                 ? small_eigenvalues<float>(work, sweeps)
                                 : small_eigenvalues<double>(work, sweeps);
   return values.reshape(out_sizes);
+}
+
+at::Tensor EntryPoints::symmetric_eigenvalues(const at::Tensor& matrices) {
+  return cpu::symmetric_eigenvalues(matrices, std::nullopt);
 }
 
 }  // namespace headscope::cpu

@@ -9,10 +9,12 @@
 #include "csrc/measure/composed_rows.h"
 #include "csrc/measure/cuda/device.h"
 #include "csrc/measure/cuda/element_type.h"
-#include "csrc/measure/cuda/entry_points.h"
+#include "csrc/measure/entry_points.h"
 
 namespace headscope::cuda {
 namespace {
+
+using measure::RowTensors;
 
 bool fits_kernel(const at::Tensor& q, const at::Tensor& k) {
   constexpr int64_t kMost = std::numeric_limits<int>::max();
@@ -95,9 +97,10 @@ RowTensors launch(const at::Tensor& q, const at::Tensor& k, const at::Tensor& ro
 
 }  // namespace
 
-RowTensors attention_mass(const at::Tensor& q, const at::Tensor& k, const at::Tensor& rows_in,
-                          const at::Tensor& targets_in, const at::Tensor& offsets_in,
-                          int64_t groups, const AttentionCall& call) {
+RowTensors EntryPoints::attention_mass(const at::Tensor& q, const at::Tensor& k,
+                                       const at::Tensor& rows_in, const at::Tensor& targets_in,
+                                       const at::Tensor& offsets_in, int64_t groups,
+                                       const AttentionCall& call) {
   const c10::DeviceGuard guard(q.device());
   if (rows_in.is_cpu() && targets_in.is_cpu() && offsets_in.is_cpu())
     measure::check_positions(rows_in, q.size(2), targets_in, offsets_in, k.size(2));
@@ -108,8 +111,9 @@ RowTensors attention_mass(const at::Tensor& q, const at::Tensor& k, const at::Te
                            : measure::composed_mass(q, k, rows, targets, offsets, groups, call);
 }
 
-at::Tensor recompute_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const at::Tensor& rows, const AttentionCall& call) {
+at::Tensor EntryPoints::recompute_rows(const at::Tensor& q, const at::Tensor& k,
+                                       const at::Tensor& v, const at::Tensor& rows,
+                                       const AttentionCall& call) {
   const c10::DeviceGuard guard(q.device());
   if (rows.is_cpu()) measure::check_positions(rows, q.size(2), {}, {}, k.size(2));
   return measure::composed_output(q, k, v, to_device(rows, q.device()), call);

@@ -5,10 +5,12 @@
 
 #include "csrc/measure/cuda/device.h"
 #include "csrc/measure/cuda/element_type.h"
-#include "csrc/measure/cuda/entry_points.h"
+#include "csrc/measure/entry_points.h"
 
 namespace headscope::cuda {
 namespace {
+
+using measure::OptionalTensor;
 
 bool fits_kernel(const at::Tensor& gram, const at::Tensor& z) {
   constexpr int64_t kMost = std::numeric_limits<int>::max();
@@ -64,8 +66,9 @@ void compose(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Ten
 
 }  // namespace
 
-void accumulate_gram_(at::Tensor& gram, at::Tensor& sum, at::Tensor& count, const at::Tensor& z,
-                      const at::Tensor& shift, const OptionalTensor& keep) {
+void EntryPoints::accumulate_gram_(at::Tensor& gram, at::Tensor& sum, at::Tensor& count,
+                                   const at::Tensor& z, const at::Tensor& shift,
+                                   const OptionalTensor& keep) {
   if (z.numel() == 0) return;
   const c10::DeviceGuard guard(z.device());
   const at::Tensor centre = shift.contiguous();

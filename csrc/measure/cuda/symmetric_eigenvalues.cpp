@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "csrc/measure/cuda/device.h"
-#include "csrc/measure/cuda/entry_points.h"
+#include "csrc/measure/entry_points.h"
 
 namespace headscope::cuda {
 namespace {
@@ -40,7 +40,7 @@ at::Tensor compose(const at::Tensor& matrices) {
 
 }  // namespace
 
-at::Tensor symmetric_eigenvalues(const at::Tensor& matrices) {
+at::Tensor EntryPoints::symmetric_eigenvalues(const at::Tensor& matrices) {
   const int64_t n = matrices.size(-1);
   const auto out_sizes = matrices.sizes().slice(0, matrices.dim() - 1);
   if (matrices.numel() == 0) return at::empty(out_sizes, matrices.options().dtype(at::kDouble));

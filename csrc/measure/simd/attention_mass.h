@@ -7,7 +7,7 @@
 
 // Softmax rows of sampled queries on raw memory: keys are streamed once for every query head that
 // shares them, chunk by chunk, so that the scratch of a thread does not grow with the number of
-// keys (docs/kernels/cpu.md). Semantics: AttentionCall in headscope/measure.h.
+// keys (docs/kernels/attention_mass.md). Semantics: AttentionCall in headscope/measure.h.
 namespace headscope::simd {
 
 /// A [B, H, T, D] tensor read in place; strides in elements.

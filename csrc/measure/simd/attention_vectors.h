@@ -6,7 +6,7 @@
 #include "csrc/measure/simd/element.h"
 
 // The vectorised steps of the attention rows, on the widest vectors of the CPU at hand; the order
-// in which they run is attention_mass.cpp's (docs/kernels/cpu.md).
+// in which they run is attention_mass.cpp's (docs/kernels/attention_mass.md).
 namespace headscope::simd {
 
 /// Vectors of no target hold more sums than this.

@@ -4,7 +4,7 @@
 
 #include "csrc/measure/simd/element.h"
 
-// Second moments of one head, with the widest vectors of the CPU at hand (docs/kernels/cpu.md).
+// Second moments of one head, with the widest vectors of the CPU at hand (docs/kernels/gram.md).
 namespace headscope::simd {
 
 /// One head's outputs in one sequence, read in place. Strides in elements.
@@ -30,13 +30,17 @@ int64_t gram_workspace_bytes(int64_t width, int64_t sum_bytes);
 
 /// Adds one sequence to the upper triangle of a head's second moment about a shift.
 ///
-///   G[i, j] += sum_t (z_ti - c_i)(z_tj - c_j)  for j >= i,   s[i] += sum_t (z_ti - c_i)
+///   G[i, j] += sum_t (z_ti - c_i)(z_tj - c_j)   for j >= i
+///   s[i]    += sum_t (z_ti - c_i)
 ///
-/// shift [D], gram [D, D] row-major (below the diagonal it is left undefined), sum [D]; workspace:
-/// gram_workspace_bytes, aligned to 64 bytes. Error of an entry: (64 + T / 64 + 3) eps sum |x_i
-/// x_j|; gram_amx.h has that of 16-bit elements where the CPU has AMX. bf16 about zero are
-/// multiplied two tokens at a time where the CPU can: elements and sums below 2^-126 then count as
-/// zero.
+/// shift      [D]
+/// workspace  gram_workspace_bytes, aligned to 64 bytes
+/// gram       [D, D] row-major; below the diagonal it is left undefined
+/// sum        [D]
+///
+/// Error of an entry: (64 + T / 64 + 3) eps sum |x_i x_j|; gram_amx.h has that of 16-bit elements
+/// where the CPU has AMX. bf16 about zero are multiplied two tokens at a time where the CPU can:
+/// elements and sums below 2^-126 then count as zero.
 void add_gram(const HeadTokens& z, const float* shift, GramShare share, float* workspace,
               float* gram, float* sum);
 void add_gram(const HeadTokens& z, const double* shift, GramShare share, double* workspace,

@@ -5,7 +5,7 @@
 #include "csrc/measure/simd/element.h"
 #include "csrc/measure/simd/gram.h"
 
-// Second moments of 16-bit activations by Intel AMX (docs/kernels/cpu.md). add_gram calls this
+// Second moments of 16-bit activations by Intel AMX (docs/kernels/gram.md). add_gram calls this
 // where it can.
 namespace headscope::simd {
 
@@ -30,10 +30,14 @@ const char* amx_missing();
 /// Like hwy::SetSupportedTargetsForTest: false keeps add_gram on its vectors.
 void allow_amx_for_test(bool allowed);
 
-/// add_gram; false and nothing done where AMX is missing or does not take such heads. With x = z -
-/// c and, of bf16 z, d = c - bf16(c) (else 0), the error of an entry is (64 + T / 64 + 3) eps sum
-/// (|x_i| + 2 |d_i|)(|x_j| + 2 |d_j|). No bf16 is nearer to c than bf16(c), so |d| <= |x|. Terms
-/// below 2^-126 count as zero, |x| or |c| of 2^128 - 2^119 and more as infinite.
+/// add_gram; false and nothing done where AMX is missing or does not take such heads. Error of an
+/// entry:
+///
+///   (64 + T / 64 + 3) eps sum (|x_i| + 2 |d_i|)(|x_j| + 2 |d_j|)
+///       with x = z - c and, of bf16 z, d = c - bf16(c), else 0
+///
+/// No bf16 is nearer to c than bf16(c), so |d| <= |x|. Terms below 2^-126 count as zero, |x| or |c|
+/// of 2^128 - 2^119 and more as infinite.
 bool add_gram_amx(const HeadTokens& z, const float* shift, GramShare share, float* workspace,
                   float* gram, float* sum);
 

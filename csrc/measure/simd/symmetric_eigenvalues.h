@@ -3,7 +3,7 @@
 #include <cstdint>
 
 // Eigenvalues of many small symmetric matrices, one matrix a SIMD lane (docs/kernels/
-// cpu_symmetric_eigenvalues.md). No torch here: raw pointers, no allocation outlives a call.
+// symmetric_eigenvalues.md). No torch here: raw pointers, no allocation outlives a call.
 namespace headscope::simd {
 
 /// Largest order of the kernels. A call holds n (n + 1) / 2 + 17 n vectors, 19 n where there are 32
@@ -32,8 +32,10 @@ int64_t eigenvalue_column();
 
 /// Eigenvalues of `count` symmetric matrices, ascending.
 ///
-/// matrices [count, n, n] contiguous, 1 <= n <= kMaxOrder, eigenvalues of the lower triangle;
-/// values   [count, n] f64;  states [count].
+/// matrices  [count, n, n] contiguous, 1 <= n <= kMaxOrder; the lower triangle counts
+/// values    [count, n] f64
+/// states    [count]
+///
 /// f32 is reduced in f32, the rest is f64. Errors relative to the largest magnitude: up to
 /// (16 + 2 sqrt n + n / 2) 2^-24 (f32) or (16 + 16 sqrt n) 2^-53 (f64).
 /// A matrix's result has the same bits whatever else is in the call (on one instruction set).

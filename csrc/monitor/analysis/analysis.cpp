@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <chrono>
 #include <iterator>
 #include <set>
 
@@ -22,10 +21,6 @@ constexpr double kLeastAlpha = 1e-5;
 constexpr int64_t kSettledEvery = 4;
 
 }  // namespace
-
-double wall_clock() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 Analysis::Analysis(const Options& options, std::shared_ptr<HealthCounters> health,
                    std::shared_ptr<FaultGate> gate, SinkThread& sinks)

@@ -13,20 +13,12 @@
 #include "csrc/monitor/edge/health.h"
 #include "csrc/monitor/edge/sink_thread.h"
 #include "csrc/monitor/taps/capture.h"
+#include "csrc/monitor/taps/capture_info.h"
 #include "headscope/circuits.h"
 #include "headscope/monitor.h"
 #include "headscope/trajectory.h"
 
 namespace headscope {
-
-/// When and of what a capture was taken.
-struct CaptureInfo {
-  int64_t step = 0;
-  double tokens = kNaN;
-  double wall_time = kNaN;
-  double loss = kNaN;
-  int64_t previous_probe_step = -1;
-};
 
 /// Everything that is derived from captures and follows them through training. A deterministic
 /// function of the captures and verdicts in order (wall times apart). One caller at a time: the
@@ -103,8 +95,5 @@ class Analysis {
   int64_t segment_ = 0;
   int64_t segment_start_ = -1;
 };
-
-/// Seconds since the Unix epoch.
-double wall_clock();
 
 }  // namespace headscope

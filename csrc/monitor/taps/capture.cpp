@@ -55,8 +55,8 @@ void capture_spectrum(SpectrumCapture& spectrum, const at::Tensor& z,
   accumulate_gram_(spectrum.gram, spectrum.sum, spectrum.count, z, spectrum.shift, keep);
 }
 
-void check_attention_call(int64_t layer, const at::Tensor& q, const at::Tensor& k,
-                          const at::Tensor& v, const at::Tensor& z, const AttentionCall& call) {
+void check_attention_call(const TappedCall& tapped) {
+  const auto& [layer, q, k, v, z, call] = tapped;
   TORCH_CHECK(layer >= 0, "layer must not be negative, got ", layer);
   TORCH_CHECK(q.defined() && k.defined() && v.defined() && z.defined(), "layer ", layer,
               ": q, k, v and z must be defined");

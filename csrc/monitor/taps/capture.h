@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "csrc/monitor/taps/self_check.h"
+#include "csrc/monitor/taps/tapped_call.h"
 #include "csrc/probe/probe_plan.h"
 #include "csrc/probe/repeat_plan.h"
 #include "csrc/probe/train_plan.h"
@@ -69,8 +70,7 @@ void capture_spectrum(SpectrumCapture& spectrum, const at::Tensor& z,
 
 /// Refuses by name what this build cannot measure: other devices, nested tensors, ranks, q, k, v, z
 /// and call that do not belong together, cross-attention and decoding.
-void check_attention_call(int64_t layer, const at::Tensor& q, const at::Tensor& k,
-                          const at::Tensor& v, const at::Tensor& z, const AttentionCall& call);
+void check_attention_call(const TappedCall& tapped);
 
 /// Index in capture.plans of the plan that fits what this call's rows see; made when there is none.
 /// ids [B, T] or undefined; seed: of the micro-batch.

@@ -36,29 +36,30 @@ TEST(Figures, HaveTheDocumentedBytes) {
   head.best_pattern = "ab";
   head.samples = 3;
   head.specialising = true;
-  head.participation_ratio = 2;
-  head.prefix_matching = 1;
+  constexpr auto kBySlot = by_slot(kHeadFigures);
+  constexpr int kV = static_cast<int>(kBySlot.size()) - 10;
+  head.*kBySlot.front().member = 2;
+  head.*kBySlot.back().member = 1;
   snapshot.heads = {head};
   const std::string bytes = encode_figures(snapshot);
-  const std::string start =
-      "HSFG" + bytes_of({1, 0, 0, 0,                              // version
-                         0, 0, 0, 0, 0, 0, 0xF0, 0x3F,            // tokens
-                         0, 0, 0, 0, 0, 0, 0x00, 0xC0,            // wall time
-                         1, 0, 0, 0, 0, 0, 0xF8, 0x7F,            // loss
-                         0, 0, 0, 0, 0, 0, 0xE0, 0x3F,            // sink_any
-                         0, 0, 0, 0, 0, 0, 0x00, 0x80,            // sink_class
-                         0, 0, 0, 0, 0, 0, 0x00, 0x40,            // repeat_gap
-                         1, 0, 0, 0, 2, 0, 0,    0,    'a', 'b',  // classes
-                         1, 0, 0, 0,                              // heads
-                         1, 0, 0, 0, 2, 1, 0,    0,               // layer, head
-                         3, 0, 0, 0, 0, 0, 0,    0,               // flags, class
-                         3, 0, 0, 0, 0, 0, 0,    0,               // samples
-                         0, 0, 0, 0, 0, 0, 0x00, 0x40});          // participation ratio
+  const std::string start = "HSFG" + bytes_of({kV, 0, 0, 0,                    // version
+                                               0,  0, 0, 0, 0, 0, 0xF0, 0x3F,  // tokens
+                                               0,  0, 0, 0, 0, 0, 0x00, 0xC0,  // wall time
+                                               1,  0, 0, 0, 0, 0, 0xF8, 0x7F,  // loss
+                                               0,  0, 0, 0, 0, 0, 0xE0, 0x3F,  // sink_any
+                                               0,  0, 0, 0, 0, 0, 0x00, 0x80,  // sink_class
+                                               0,  0, 0, 0, 0, 0, 0x00, 0x40,  // repeat_gap
+                                               1,  0, 0, 0, 2, 0, 0,    0,    'a', 'b',  // classes
+                                               1,  0, 0, 0,                              // heads
+                                               1,  0, 0, 0, 2, 1, 0,    0,       // layer, head
+                                               3,  0, 0, 0, 0, 0, 0,    0,       // flags, class
+                                               3,  0, 0, 0, 0, 0, 0,    0,       // samples
+                                               0,  0, 0, 0, 0, 0, 0x00, 0x40});  // first figure
   EXPECT_EQ(bytes.substr(0, start.size()), start);
-  const std::string end = bytes_of({0, 0, 0, 0, 0, 0, 0xF0, 0x3F,  // prefix matching
+  const std::string end = bytes_of({0, 0, 0, 0, 0, 0, 0xF0, 0x3F,  // last figure
                                     0, 0, 0, 0, 0, 0, 0, 0});      // no eigenvalues, no patterns
   EXPECT_EQ(bytes.substr(bytes.size() - end.size()), end);
-  EXPECT_EQ(bytes.size(), start.size() + 9 * 8 + end.size());
+  EXPECT_EQ(bytes.size(), start.size() + (kBySlot.size() - 2) * 8 + end.size());
 }
 
 TEST(Figures, EveryTruncationIsAnError) {
@@ -83,6 +84,25 @@ TEST(Figures, AnotherVersionIsAnError) {
   Snapshot snapshot;
   EXPECT_THAT([&] { decode_figures(bytes, snapshot); },
               ThrowsMessage<std::runtime_error>(HasSubstr("version 9")));
+}
+
+// Version 1, which every later program reads: 11 figures a head, 6 a pattern.
+TEST(Figures, OfTheFirstVersionAreRead) {
+  const std::string real = bytes_of({0, 0, 0, 0, 0, 0, 0xF0, 0x3F});  // 1
+  std::string bytes = "HSFG" + bytes_of({1, 0, 0, 0});
+  for (int i = 0; i < 6; ++i) bytes += real;
+  bytes += bytes_of({1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0});  // one class without a name, one head
+  bytes += std::string(6 * 4, '\0');                        // id, flags, class, samples
+  for (int i = 0; i < 11; ++i) bytes += real;
+  bytes += bytes_of({0, 0, 0, 0, 1, 0, 0, 0});  // no eigenvalues, one pattern
+  for (int i = 0; i < 6; ++i) bytes += real;
+  Snapshot snapshot;
+  decode_figures(bytes, snapshot);
+  const HeadReading& head = snapshot.heads.at(0);
+  for (const auto& figure : kHeadFigures)
+    EXPECT_EQ(head.*figure.member == 1, figure.slot < 11) << figure.name;
+  for (const auto& figure : kPatternFigures)
+    EXPECT_EQ(head.patterns.at(0).*figure.member == 1, figure.slot < 6) << figure.name;
 }
 
 TEST(Figures, AHugeCountAsksForNoMemory) {

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "headscope/measure.h"
 #include "tests/support/errors.h"
 
@@ -18,14 +21,20 @@ struct Inputs {
 };
 
 TEST(Operators, AreRegisteredOnceWithTheirSchemas) {
-  for (const char* name :
-       {"accumulate_gram_", "attention_mass", "recompute_rows", "symmetric_eigenvalues"}) {
-    const auto op =
-        c10::Dispatcher::singleton().findSchema({std::string("headscope::") + name, ""});
+  std::vector<std::string> names;
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (name.getNamespace() != "headscope") continue;
+    names.push_back(name.name);
+    const auto op = c10::Dispatcher::singleton().findSchema(name);
     ASSERT_TRUE(op.has_value()) << name;
     EXPECT_TRUE(op->hasKernelForDispatchKey(c10::DispatchKey::CPU)) << name;
     EXPECT_TRUE(op->hasKernelForDispatchKey(c10::DispatchKey::Meta)) << name;
+    ASSERT_TRUE(op->hasKernelForDispatchKey(c10::DispatchKey::Autograd)) << name;
+    EXPECT_TRUE(op->isKernelFallthroughKernel(c10::DispatchKey::Autograd)) << name;
   }
+  EXPECT_THAT(names, ::testing::IsSupersetOf(
+                         {"headscope::accumulate_gram_", "headscope::attention_mass",
+                          "headscope::recompute_rows", "headscope::symmetric_eigenvalues"}));
 }
 
 TEST(Operators, FakeImplementationsGiveTheShapesOfTheRealOnes) {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "csrc/measure/cpu/entry_points.h"
+#include "csrc/measure/cpu/symmetric_eigenvalues.h"
 #include "csrc/measure/simd/symmetric_eigenvalues.h"
 #include "headscope/measure.h"
 #include "headscope/spectrum.h"

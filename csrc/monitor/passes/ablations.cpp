@@ -1,0 +1,106 @@
+#include "csrc/monitor/passes/ablations.h"
+
+#include <ATen/ATen.h>
+
+#include "csrc/monitor/passes/behaviour.h"
+#include "csrc/monitor/passes/host_evaluation.h"
+
+namespace headscope {
+
+Ablations::Ablations(const Options& options, Analysis& analysis, Taps& taps, Steps& steps,
+                     HealthCounters& health, FaultGate& gate)
+    : controls_(options.controls),
+      rule_(options.verdict),
+      analysis_(analysis),
+      taps_(taps),
+      steps_(steps),
+      health_(health),
+      gate_(gate) {}
+
+void Ablations::go_on(const ProbeSetup& probe, const CaptureInfo& info) {
+  if (!probe.options.verify) return;
+  const auto due = analysis_.verification_due();
+  // A circuit that has changed since its verification began is judged afresh.
+  if (in_progress_ &&
+      (!due || due->pattern != in_progress_->pattern || due->heads != in_progress_->heads))
+    in_progress_.reset();
+  if (!due) return;
+  // A sitting is worth its baseline from two passes on.
+  if (!steps_.budget().allows(Budget::Work::kVerify, 2)) {
+    health_.deferred.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  if (!steps_.verify_backoff().ready()) return;
+  const bool done = gate_.guarded(Fault::kAblation, [&] {
+    if (!in_progress_) in_progress_ = begin(*due, analysis_.patterns()[due->pattern].metric);
+    if (!in_progress_ || !sit(probe, *in_progress_, /*within_budget=*/steps_.budget().bounded()))
+      return;
+    judge(*in_progress_, info);
+    in_progress_.reset();
+  });
+  if (!done) in_progress_.reset();
+  done ? steps_.verify_backoff().succeeded() : steps_.verify_backoff().failed();
+}
+
+std::vector<AblationReport> Ablations::verify_formed(const ProbeSetup& probe,
+                                                     const CaptureInfo& info) {
+  std::vector<AblationReport> all;
+  in_progress_.reset();
+  gate_.guarded(Fault::kAblation, [&] {
+    for (const auto& due : analysis_.formed_circuits()) {
+      if (analysis_.patterns()[due.pattern].metric == BehaviourMetric::kNone) continue;
+      for (const auto metric : {BehaviourMetric::kPlantedLoss, BehaviourMetric::kRepeatedLoss}) {
+        auto verification = begin(due, metric);
+        if (!verification) continue;
+        sit(probe, *verification, /*within_budget=*/false);
+        all.push_back(judge(*verification, info));
+      }
+    }
+    analysis_.flush(info);
+  });
+  return all;
+}
+
+std::optional<Verification> Ablations::begin(const CircuitTracker::Due& due,
+                                             BehaviourMetric metric) const {
+  const auto last = analysis_.last_probe();
+  if (!last || due.heads.empty()) return std::nullopt;
+  ControlOptions controls = controls_;
+  controls.seed += static_cast<uint32_t>(due.pattern);
+  return Verification::of(due, draw_control_sets(due.heads, last->heads, due.pattern, controls),
+                          metric, last->heads);
+}
+
+bool Ablations::sit(const ProbeSetup& probe, Verification& verification, bool within_budget) {
+  const ScopedTimer timer(health_.ablation_nanoseconds);
+  Budget& budget = steps_.budget();
+  Taps::Pass pass(taps_);
+  const HostEvaluation evaluation(probe.host);
+  const auto losses_without = [&](const std::vector<HeadId>& heads) {
+    const double start = budget.now();
+    pass.ablate(heads);
+    auto losses = behaviour_losses(
+        [&](const at::Tensor& tokens) { return pass.forward(probe.host.forward, tokens); },
+        probe.behaviours, verification.metric);
+    if (within_budget) budget.spent(Budget::Work::kVerify, budget.now() - start);
+    return losses;
+  };
+  verification.sit(losses_without({}));
+  do {
+    verification.enter(losses_without(verification.next()));
+  } while (!verification.done() && (!within_budget || budget.allows(Budget::Work::kVerify)));
+  return verification.done();
+}
+
+AblationReport Ablations::judge(const Verification& verification, const CaptureInfo& info) {
+  const Pattern& pattern = analysis_.patterns()[verification.pattern];
+  AblationReport report;
+  report.pattern = pattern.name;
+  report.gate = verification.metric == pattern.metric;
+  report.step = info.step;
+  verification.judge(rule_, report);
+  analysis_.take_ablation(report, info.tokens, info.wall_time);
+  return report;
+}
+
+}  // namespace headscope

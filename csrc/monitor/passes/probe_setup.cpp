@@ -1,0 +1,72 @@
+#include "csrc/monitor/passes/probe_setup.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "csrc/monitor/passes/host_evaluation.h"
+
+namespace headscope {
+namespace {
+
+std::shared_ptr<const ProbePlan> plan_of(const ProbeOptions& options) {
+  const InductionBatch batch = induction_batch({.examples = options.examples,
+                                                .context = options.context,
+                                                .token_low = options.token_low,
+                                                .token_high = options.token_high,
+                                                .seed = options.seed,
+                                                .window = options.window});
+  return std::make_shared<const ProbePlan>(plan_probe(batch.tokens, options));
+}
+
+std::vector<at::Tensor> null_chunks_of(const ProbeOptions& options) {
+  if (!options.pr_null) return {};
+  const at::Tensor tokens =
+      random_tokens(options.examples, options.context, 0, options.vocab_size, options.seed + 3);
+  return tokens.split(options.micro_batch);
+}
+
+}  // namespace
+
+ProbeSetup::ProbeSetup(ProbeHost host_in, ProbeOptions options_in)
+    : host(std::move(host_in)),
+      options(resolved(std::move(options_in))),
+      plan(plan_of(options)),
+      null_chunks(null_chunks_of(options)),
+      repeat(plan_repeat(options)),
+      behaviours(behaviour_batches(options)) {}
+
+std::string ProbeSetup::definition() const {
+  return "examples " + std::to_string(options.examples) + ", tokens [" +
+         std::to_string(options.token_low) + ", " + std::to_string(options.token_high) +
+         "), seed " + std::to_string(options.seed) + ", controls " + to_string(options.controls) +
+         (options.window > 0 ? ", window " + std::to_string(options.window) : "");
+}
+
+std::shared_ptr<Capture> ProbeSetup::run(Taps& taps, HealthCounters& health,
+                                         FaultGate& gate) const {
+  double gap = kNaN;
+  const bool ran = gate.guarded(Fault::kProbe, [&] {
+    const ScopedTimer timer(health.probe_nanoseconds);
+    Taps::Pass pass(taps);
+    pass.begin_probe(plan->context);
+    const HostEvaluation evaluation(host);
+    for (size_t chunk = 0; chunk < plan->chunks.size(); ++chunk) {
+      pass.expect_chunk(chunk);
+      pass.forward(host.forward, plan->chunks[chunk].tokens);
+    }
+    pass.expect_null_rows();
+    for (const at::Tensor& tokens : null_chunks) pass.forward(host.forward, tokens);
+    pass.expect_repeat();
+    gap = repeat_gap(pass.forward(host.forward, repeat.tokens), repeat);
+  });
+  std::shared_ptr<Capture> taken = taps.take();
+  if (!ran || !taken) return nullptr;
+  taken->repeat_gap = gap;
+  std::erase_if(taken->layers, [this](const auto& entry) {
+    return entry.second.attention.size() != plan->chunks.size();
+  });
+  return taken;
+}
+
+}  // namespace headscope
