@@ -243,6 +243,18 @@ def file_lengths(root):
     return broken
 
 
+def line_lengths(root):
+    """Lines of C++ and Markdown, but for addresses and what a program writes between its marks."""
+    broken = []
+    for path in files(root, tuple(rules.LONGEST_LINE)):
+        longest = rules.LONGEST_LINE[path.suffix]
+        text = rules.WRITTEN_BY_PROGRAM.sub(lambda found: "\n" * found[0].count("\n"), text_of(root, path))
+        for number, line in enumerate(text.splitlines(), 1):
+            if len(line) > longest and not rules.ADDRESS.search(line):
+                broken.append(f"{path}:{number}: {len(line)} columns, more than {longest}")
+    return broken
+
+
 def words(root):
     """Neither unfinished marks nor paths and hosts of one machine."""
     broken = []

@@ -10,13 +10,14 @@ import sys
 
 import checks
 
-PLAIN = ("include_arrows", "torch_includes", "clang_format", "file_lengths", "words", "links", "recipes", "shell_syntax", "python_imports",
-         "top_level")
+PLAIN = ("include_arrows", "torch_includes", "clang_format", "file_lengths", "line_lengths", "words", "links",
+         "recipes", "shell_syntax", "python_imports", "top_level")
+BUILT = ("public_headers", "torch_free_sources", "torch_free_programs", "exported_symbols")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("check", choices=PLAIN + ("public_headers", "torch_free_sources", "torch_free_programs", "exported_symbols"))
+    parser.add_argument("check", choices=PLAIN + BUILT)
     parser.add_argument("--build", type=pathlib.Path)
     parser.add_argument("--compiler", default="c++")
     parser.add_argument("--torch-include")

@@ -149,6 +149,17 @@ class LintTest(unittest.TestCase):
         self.write("csrc/a.cpp", "\n" * 501)
         self.assert_breaks(checks.file_lengths(self.root), "501 lines")
 
+    def test_a_long_line_is_found(self):
+        self.write("csrc/a.cpp", "// " + "a " * 49 + "\n")
+        self.write("csrc/b.cpp", "// " + "a " * 48 + "\n// µ" + "µ" * 96 + "\n")
+        self.assert_breaks(checks.line_lengths(self.root), "csrc/a.cpp:1: 101 columns, more than 100")
+
+    def test_a_long_row_is_one_that_no_program_writes(self):
+        row = "| " + "a " * 60 + "|\n"
+        self.write("docs/a.md", f"<!-- table:begin -->\n{row}<!-- table:end -->\n{row}")
+        self.write("docs/b.md", "[a](https://example.org/" + "a" * 120 + ")\n")
+        self.assert_breaks(checks.line_lengths(self.root), "docs/a.md:4: 123 columns, more than 120")
+
     def test_unfinished_marks_and_machine_paths_are_found(self):
         self.write("docs/a.md", "TO" "DO later\nsee /ro" "ot/notes\n")
         self.assertEqual(len(checks.words(self.root)), 2)

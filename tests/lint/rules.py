@@ -63,6 +63,11 @@ CODE = (".cpp", ".h", ".cu", ".cuh")
 COUNTED = CODE + (".py", ".sh", ".js", ".css", ".html", ".cmake")
 LONGEST_FILE = 500
 
+# clang-format leaves comments alone, and Markdown too.
+LONGEST_LINE = dict.fromkeys(CODE, 100) | {".md": 120}
+WRITTEN_BY_PROGRAM = re.compile(r"<!-- (\S[^\n]*):begin -->\n.*?<!-- \1:end -->", re.DOTALL)
+ADDRESS = re.compile(r"https?://\S{60}")
+
 # Spelt apart, so that this file passes its own rule.
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 ONE_MACHINE = re.compile(
