@@ -50,17 +50,9 @@ struct Pattern {
   BehaviourMetric metric = BehaviourMetric::kNone;
 };
 
-/// The patterns that are measured unless told otherwise. Ties of the class go to the earlier one.
-///
-///   name             targets from query t                     formed at  metric
-///   induction        after each earlier tokens[t]             50         planted_loss
-///   previous-token   t - 1                                    100        repeated_loss
-///   duplicate-token  the earlier occurrences of tokens[t]     30         repeated_loss
-///   first-token      0                                        30         none
-///   self             t                                        30         none
-///   local            t - 5 .. t - 2                           30         none
-///
-/// On the planted probe (one earlier A) they are the reference protocol's.
+/// The patterns that are measured unless told otherwise: the table of docs/math.md section 4, from
+/// induction to local. Ties of the class go to the earlier one. On the planted probe (one earlier A)
+/// they are the reference protocol's.
 HEADSCOPE_API std::vector<Pattern> standard_patterns();
 
 /// Throws std::invalid_argument naming the value: a duplicate or malformed name, a missing
