@@ -51,8 +51,8 @@ struct Pattern {
 };
 
 /// The patterns that are measured unless told otherwise: the table of docs/math.md section 4, from
-/// induction to local. Ties of the class go to the earlier one. On the planted probe (one earlier A)
-/// they are the reference protocol's.
+/// induction to local. Ties of the class go to the earlier one. On the planted probe (one earlier
+/// A) they are the reference protocol's.
 HEADSCOPE_API std::vector<Pattern> standard_patterns();
 
 /// Throws std::invalid_argument naming the value: a duplicate or malformed name, a missing
