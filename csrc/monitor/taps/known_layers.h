@@ -17,8 +17,8 @@ class KnownLayers {
   /// What is said of a measurement.
   struct Words {
     const char* where;       ///< "did not report during ..."
-    const char* silent_key;  ///< the line's below: it is said once
-    const char* silent;      ///< no layer has ever reported
+    const char* silent_key;  ///< under which it is said once
+    const char* silent;      ///< when no layer has ever reported
   };
   /// Counts and names the layers that are missing from a capture, and learns those that are new;
   /// false when none reported.
