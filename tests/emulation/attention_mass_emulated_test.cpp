@@ -11,7 +11,6 @@ namespace headscope::emulation {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr ElementType kTypes[] = {ElementType::kBFloat16, ElementType::kFloat16,
                                   ElementType::kFloat32};
 

@@ -3,8 +3,6 @@
 namespace headscope::emulation {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 template <typename T>
 std::unique_ptr<Buffer<T>> upload(const std::vector<T>& values) {
   auto buffer = std::make_unique<Buffer<T>>(values.size());

@@ -19,6 +19,8 @@
 // for the reference, outputs with guards behind them.
 namespace headscope::emulation {
 
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
 using kernels::ElementType;
 
 /// How q and k lie in memory; what lies between their elements is NaN.

@@ -16,7 +16,7 @@ namespace {
 
 using measure::RowTensors;
 
-bool fits_kernel(const at::Tensor& q, const at::Tensor& k) {
+bool attention_fits_kernel(const at::Tensor& q, const at::Tensor& k) {
   constexpr int64_t kMost = std::numeric_limits<int>::max();
   const auto small = [](const at::Tensor& x) {
     return std::all_of(x.sizes().begin(), x.sizes().end(), [](int64_t n) { return n <= kMost; });
@@ -107,8 +107,9 @@ RowTensors EntryPoints::attention_mass(const at::Tensor& q, const at::Tensor& k,
   const at::Tensor rows = to_device(rows_in, q.device()).contiguous(),
                    targets = to_device(targets_in, q.device()).contiguous(),
                    offsets = to_device(offsets_in, q.device()).contiguous();
-  return fits_kernel(q, k) ? launch(q, k, rows, targets, offsets, groups, call)
-                           : measure::composed_mass(q, k, rows, targets, offsets, groups, call);
+  return attention_fits_kernel(q, k)
+             ? launch(q, k, rows, targets, offsets, groups, call)
+             : measure::composed_mass(q, k, rows, targets, offsets, groups, call);
 }
 
 at::Tensor EntryPoints::recompute_rows(const at::Tensor& q, const at::Tensor& k,

@@ -12,7 +12,7 @@ namespace {
 
 using measure::OptionalTensor;
 
-bool fits_kernel(const at::Tensor& gram, const at::Tensor& z) {
+bool gram_fits_kernel(const at::Tensor& gram, const at::Tensor& z) {
   constexpr int64_t kMost = std::numeric_limits<int>::max();
   return gram.scalar_type() == at::kFloat && has_kernel(z.scalar_type()) &&
          z.size(3) <= kernels::kMaxGramWidth && z.size(1) <= kMost && z.size(0) * z.size(2) < kMost;
@@ -72,8 +72,8 @@ void EntryPoints::accumulate_gram_(at::Tensor& gram, at::Tensor& sum, at::Tensor
   if (z.numel() == 0) return;
   const c10::DeviceGuard guard(z.device());
   const at::Tensor centre = shift.contiguous();
-  fits_kernel(gram, z) ? launch(gram, sum, count, z, centre, keep)
-                       : compose(gram, sum, count, z, centre, keep);
+  gram_fits_kernel(gram, z) ? launch(gram, sum, count, z, centre, keep)
+                            : compose(gram, sum, count, z, centre, keep);
 }
 
 }  // namespace headscope::cuda

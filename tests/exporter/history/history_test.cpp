@@ -40,7 +40,7 @@ void write(const std::string& run_dir, const std::vector<Snapshot>& snapshots) {
 }
 
 /// Steps and segments as read, e.g. "10/0 20/1".
-std::string steps_of(const std::string& run_dir) {
+std::string steps_and_segments_of(const std::string& run_dir) {
   std::string steps;
   for (const auto& snapshot : read_history(run_dir).snapshots) {
     steps += (steps.empty() ? "" : " ") + std::to_string(snapshot->step) + "/" +
@@ -109,13 +109,13 @@ TEST(History, KeepsTheFacts) {
 TEST(History, CreatesTheRunDirectory) {
   const TemporaryDirectory directory;
   write(directory.file("runs/a"), {at(0)});
-  EXPECT_EQ(steps_of(directory.file("runs/a")), "0/0");
+  EXPECT_EQ(steps_and_segments_of(directory.file("runs/a")), "0/0");
 }
 
 TEST(History, ReadsInOrderOfStep) {
   const TemporaryDirectory directory;
   write(directory.path(), {at(10), at(30, 0, Source::kProbe), at(20)});
-  EXPECT_EQ(steps_of(directory.path()), "10/0 20/0 30/0");
+  EXPECT_EQ(steps_and_segments_of(directory.path()), "10/0 20/0 30/0");
 }
 
 TEST(History, AWallClockThatGoesBackChangesNoOrder) {
@@ -123,21 +123,21 @@ TEST(History, AWallClockThatGoesBackChangesNoOrder) {
   std::vector<Snapshot> snapshots = {at(10), at(20), at(30)};
   for (size_t i = 0; i < 3; ++i) snapshots[i].wall_time = 1.75e9 - 3600.0 * static_cast<double>(i);
   write(directory.path(), snapshots);
-  EXPECT_EQ(steps_of(directory.path()), "10/0 20/0 30/0");
+  EXPECT_EQ(steps_and_segments_of(directory.path()), "10/0 20/0 30/0");
   EXPECT_EQ(read_history(directory.path()).snapshots[2]->wall_time, 1.75e9 - 7200);
 }
 
 TEST(History, KeepsBothSourcesOfAStep) {
   const TemporaryDirectory directory;
   write(directory.path(), {at(10), at(10, 0, Source::kProbe)});
-  EXPECT_EQ(steps_of(directory.path()), "10/0 10/0");
+  EXPECT_EQ(steps_and_segments_of(directory.path()), "10/0 10/0");
 }
 
 TEST(History, AResumedRunSupersedesTheStepsItReplays) {
   const TemporaryDirectory directory;
   write(directory.path(), {at(10), at(20), at(30), at(40)});
   write(directory.path(), {at(30, 1), at(40, 1), at(50, 1)});
-  EXPECT_EQ(steps_of(directory.path()), "10/0 20/0 30/1 40/1 50/1");
+  EXPECT_EQ(steps_and_segments_of(directory.path()), "10/0 20/0 30/1 40/1 50/1");
   EXPECT_EQ(count(directory.path(), "superseded_snapshot"), 2);
 }
 
@@ -145,13 +145,13 @@ TEST(History, StepsBeyondAShorterReplayAreSuperseded) {
   const TemporaryDirectory directory;
   write(directory.path(), {at(10), at(20), at(30), at(40)});
   write(directory.path(), {at(20, 1)});
-  EXPECT_EQ(steps_of(directory.path()), "10/0 20/1");
+  EXPECT_EQ(steps_and_segments_of(directory.path()), "10/0 20/1");
 }
 
 TEST(History, ResumingWithinAProcessSupersedesToo) {
   const TemporaryDirectory directory;
   write(directory.path(), {at(10), at(20), at(20, 1), at(30, 1)});
-  EXPECT_EQ(steps_of(directory.path()), "10/0 20/1 30/1");
+  EXPECT_EQ(steps_and_segments_of(directory.path()), "10/0 20/1 30/1");
 }
 
 // Where a budget shifts the schedule, a resumed run may measure other steps than the one that died.
@@ -161,7 +161,7 @@ TEST(History, ASegmentSupersedesFromItsStart) {
   Snapshot resumed = at(27, 1);
   resumed.segment_start = 20;
   write(directory.path(), {resumed});
-  EXPECT_EQ(steps_of(directory.path()), "10/0 27/1");
+  EXPECT_EQ(steps_and_segments_of(directory.path()), "10/0 27/1");
 }
 
 TEST(History, EventsAloneReplaceNoReadingOfTheirStep) {
@@ -170,7 +170,7 @@ TEST(History, EventsAloneReplaceNoReadingOfTheirStep) {
   Snapshot verdict = at(20, 1);
   verdict.heads.clear();
   write(directory.path(), {verdict});
-  EXPECT_EQ(steps_of(directory.path()), "10/0 20/0 20/1");
+  EXPECT_EQ(steps_and_segments_of(directory.path()), "10/0 20/0 20/1");
 }
 
 TEST(History, EveryLaterResumptionWins) {
@@ -178,7 +178,7 @@ TEST(History, EveryLaterResumptionWins) {
   write(directory.path(), {at(10), at(20), at(30)});
   write(directory.path(), {at(20, 1), at(30, 1)});
   write(directory.path(), {at(30, 2), at(40, 2)});
-  EXPECT_EQ(steps_of(directory.path()), "10/0 20/1 30/2 40/2");
+  EXPECT_EQ(steps_and_segments_of(directory.path()), "10/0 20/1 30/2 40/2");
 }
 
 TEST(History, ResumingTheSameCheckpointTwiceKeepsTheSecond) {
@@ -186,7 +186,7 @@ TEST(History, ResumingTheSameCheckpointTwiceKeepsTheSecond) {
   write(directory.path(), {at(10), at(20)});
   write(directory.path(), {at(20, 1), at(30, 1), at(40, 1)});
   write(directory.path(), {at(20, 1), at(30, 1)});
-  EXPECT_EQ(steps_of(directory.path()), "10/0 20/1 30/1");
+  EXPECT_EQ(steps_and_segments_of(directory.path()), "10/0 20/1 30/1");
   EXPECT_EQ(count(directory.path(), "snapshot"), 7);
 }
 
@@ -209,7 +209,7 @@ TEST(History, ANewRunInAUsedDirectorySupersedesAllAndSaysSo) {
                                        if (level == LogLevel::kWarning) warnings += line;
                                      }});
   history->publish(shared(at(15)));
-  EXPECT_EQ(steps_of(directory.path()), "15/0");
+  EXPECT_EQ(steps_and_segments_of(directory.path()), "15/0");
   EXPECT_THAT(warnings, HasSubstr("holds an earlier run"));
 }
 
@@ -236,7 +236,7 @@ TEST(History, UsesTheLogLocallyAndTheJournalOnNetworks) {
     Database database(directory.file("history.sqlite"), Database::Mode::kReadOnly);
     EXPECT_EQ(database.text_of("PRAGMA journal_mode"), network ? "delete" : "wal");
     history->publish(shared(at(10)));
-    EXPECT_EQ(steps_of(directory.path()), "10/0");
+    EXPECT_EQ(steps_and_segments_of(directory.path()), "10/0");
   }
 }
 
