@@ -1,12 +1,11 @@
 #pragma once
 
-#include <array>
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -15,25 +14,31 @@
 namespace headscope::exporter {
 
 /// The rows of a table of figures that pages draw, in the order of their slots.
-template <typename Record, size_t n>
-constexpr auto page_figures_of(const Figure<Record> (&figures)[n]) {
-  struct {
-    std::array<Figure<Record>, n> figures{};
-    size_t count = 0;
-  } drawn;
+template <typename Record, size_t count>
+struct PageFigures {
+  Figure<Record> rows[count];
+};
+template <size_t count, typename Record, size_t n>
+constexpr PageFigures<Record, count> page_figures(const Figure<Record> (&figures)[n]) {
+  PageFigures<Record, count> drawn{};
+  size_t i = 0;
   for (const Figure<Record>& figure : by_slot(figures)) {
-    if (figure.on_page) drawn.figures[drawn.count++] = figure;
+    if (figure.on_page) drawn.rows[i++] = figure;
   }
   return drawn;
 }
-inline constexpr auto kHeadTable = page_figures_of(kHeadFigures);
-inline constexpr auto kPatternTable = page_figures_of(kPatternFigures);
-inline constexpr size_t kHeadFigureCount = kHeadTable.count;
-inline constexpr size_t kPatternFigureCount = kPatternTable.count;
+template <typename Record, size_t n>
+constexpr size_t page_figure_count(const Figure<Record> (&figures)[n]) {
+  return static_cast<size_t>(std::ranges::count_if(figures, &Figure<Record>::on_page));
+}
+inline constexpr size_t kHeadFigureCount = page_figure_count(kHeadFigures);
+inline constexpr size_t kPatternFigureCount = page_figure_count(kPatternFigures);
+inline constexpr auto kHeadTable = page_figures<kHeadFigureCount>(kHeadFigures);
+inline constexpr auto kPatternTable = page_figures<kPatternFigureCount>(kPatternFigures);
 /// The figures of a head that pages draw, in the order in which a row keeps them.
-inline constexpr std::span kHeadPageFigures(kHeadTable.figures.data(), kHeadFigureCount);
+inline constexpr auto& kHeadPageFigures = kHeadTable.rows;
 /// The figures of a head on one pattern, likewise.
-inline constexpr std::span kPatternPageFigures(kPatternTable.figures.data(), kPatternFigureCount);
+inline constexpr auto& kPatternPageFigures = kPatternTable.rows;
 
 /// One measured step as pages see it: without eigenvalues, figures in single precision.
 struct TimelineRow {

@@ -105,7 +105,7 @@ void append_head(std::string& text, const TimelineRow& row, const HeadId& id) {
 double largest_margin_z(const TimelineRow& row, size_t pattern) {
   constexpr size_t kMarginZ = std::ranges::find(kPatternPageFigures, &PatternReading::margin_z,
                                                 &Figure<PatternReading>::member) -
-                              kPatternPageFigures.begin();
+                              kPatternPageFigures;
   const size_t at = kHeadFigureCount + pattern * kPatternFigureCount + kMarginZ;
   double largest = kNaN;
   for (size_t h = 0; h < row.heads.size(); ++h) {

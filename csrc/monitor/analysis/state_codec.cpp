@@ -48,6 +48,9 @@ void read_object(const json& in, Record& record) {
       [&](const auto& field) { in.at(std::string(field.name)).get_to(record.*field.member); });
 }
 
+constexpr auto kHeadSlots = by_slot(kHeadFigures);
+constexpr auto kPatternSlots = by_slot(kPatternFigures);
+
 /// The figures of a table in the order of its slots.
 template <typename Record, size_t n>
 json figure_list(const Record& record, const std::array<Figure<Record>, n>& figures) {
@@ -70,12 +73,12 @@ void from_json(const json& in, Event& event) { read_object(in, event); }
 void to_json(json& out, const AblationReport& report) { out = object_of(report); }
 void from_json(const json& in, AblationReport& report) { read_object(in, report); }
 
-void to_json(json& out, const PatternReading& r) { out = figure_list(r, by_slot(kPatternFigures)); }
-void from_json(const json& in, PatternReading& r) { read_figures(in, by_slot(kPatternFigures), r); }
+void to_json(json& out, const PatternReading& r) { out = figure_list(r, kPatternSlots); }
+void from_json(const json& in, PatternReading& r) { read_figures(in, kPatternSlots, r); }
 
 void to_json(json& out, const HeadReading& r) {
   out = {{"id", r.id},
-         {"figures", figure_list(r, by_slot(kHeadFigures))},
+         {"figures", figure_list(r, kHeadSlots)},
          {"patterns", r.patterns},
          {"best_pattern", r.best_pattern},
          {"samples", r.samples},
@@ -84,7 +87,7 @@ void to_json(json& out, const HeadReading& r) {
 }
 void from_json(const json& in, HeadReading& r) {
   in.at("id").get_to(r.id);
-  read_figures(in.at("figures"), by_slot(kHeadFigures), r);
+  read_figures(in.at("figures"), kHeadSlots, r);
   in.at("patterns").get_to(r.patterns);
   in.at("best_pattern").get_to(r.best_pattern);
   in.at("samples").get_to(r.samples);
