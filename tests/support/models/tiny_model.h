@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "headscope/monitor.h"
+#include "tests/support/models/pinned_patterns.h"
 
 namespace headscope::testing {
 
@@ -110,6 +111,7 @@ inline ProbeOptions tiny_probe() {
   probe.context = TinyModel::kContext;
   probe.examples = 16;
   probe.micro_batch = 8;
+  probe.patterns = pinned_patterns();
   return probe;
 }
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <set>
 
+#include "tests/support/models/pinned_patterns.h"
+
 namespace headscope {
 namespace {
 
@@ -20,6 +22,7 @@ Planned make_plan(ControlPositions controls = ControlPositions::kMeasuredWithout
                                          .context = context,
                                          .examples = 20,
                                          .micro_batch = 8,
+                                         .patterns = testing::pinned_patterns(),
                                          .controls = controls});
   const InductionBatch batch = induction_batch({.examples = 20,
                                                 .context = context,
@@ -85,7 +88,11 @@ TEST(ProbePlan, PermutedPatternsShareTheColumnsOfEveryRowsTargets) {
 }
 
 TEST(ProbePlan, AsksOnlyForWhatLiesWithinTheWindow) {
-  ProbeOptions options = resolved({.vocab_size = 512, .context = 64, .examples = 8, .window = 20});
+  ProbeOptions options = resolved({.vocab_size = 512,
+                                   .context = 64,
+                                   .examples = 8,
+                                   .patterns = testing::pinned_patterns(),
+                                   .window = 20});
   const InductionBatch batch = induction_batch(
       {.examples = 8, .context = 64, .token_low = 0, .token_high = 8, .window = 20});
   const ProbePlan plan = plan_probe(batch.tokens, options);  // few tokens: chance occurrences
@@ -101,7 +108,8 @@ TEST(ProbePlan, AsksOnlyForWhatLiesWithinTheWindow) {
 }
 
 TEST(ProbePlan, TargetsOfTheUsersOwnPatternAreCleaned) {
-  ProbeOptions options = resolved({.vocab_size = 64, .context = 16, .examples = 8});
+  ProbeOptions options = resolved(
+      {.vocab_size = 64, .context = 16, .examples = 8, .patterns = testing::pinned_patterns()});
   options.patterns.push_back({.name = "mine", .targets = [](auto, int64_t query) {
                                 return std::vector<int64_t>{query + 3, 2, 2, -1};
                               }});

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "csrc/probe/seen_keys.h"
+#include "tests/support/models/pinned_patterns.h"
 
 namespace headscope {
 namespace {
@@ -22,7 +23,7 @@ std::vector<int64_t> group(const TrainPlan& plan, int64_t b, int64_t r, int64_t 
 }
 
 TEST(TrainPlan, SamplesDistinctPositionsFromItsSeedAlone) {
-  const auto patterns = standard_patterns();
+  const auto patterns = testing::pinned_patterns();
   const TrainPlan plan = plan_train(5, 40, {}, patterns, 16, 9);
   EXPECT_EQ(plan.rows.sizes(), at::IntArrayRef({5, 16}));
   for (int64_t b = 0; b < 5; ++b) {
@@ -36,7 +37,7 @@ TEST(TrainPlan, SamplesDistinctPositionsFromItsSeedAlone) {
 }
 
 TEST(TrainPlan, CoversEveryPositionEvenly) {
-  const auto patterns = standard_patterns();
+  const auto patterns = testing::pinned_patterns();
   std::vector<int> seen(20, 0);
   for (uint64_t seed = 0; seed < 2000; ++seed) {
     const TrainPlan plan = plan_train(1, 20, {}, patterns, 5, seed);
@@ -50,7 +51,7 @@ TEST(TrainPlan, NaturalInductionTakesEveryEarlierSuccessorButTheNear) {
   // Token 5 at 2, 20 and 36; the query is one of the 5s.
   at::Tensor ids = at::arange(100, 140, at::kLong).view({1, 40});
   for (const int64_t t : {2, 20, 36}) ids[0][t] = 5;
-  const auto patterns = standard_patterns();
+  const auto patterns = testing::pinned_patterns();
   bool found = false;
   for (uint64_t seed = 0; seed < 50 && !found; ++seed) {
     const TrainPlan plan = plan_train(1, 40, ids, patterns, 16, seed);
@@ -70,7 +71,7 @@ TEST(TrainPlan, NaturalInductionTakesEveryEarlierSuccessorButTheNear) {
 }
 
 TEST(TrainPlan, WithoutIdsContentPatternsHaveNoTargets) {
-  const auto patterns = standard_patterns();
+  const auto patterns = testing::pinned_patterns();
   const TrainPlan plan = plan_train(2, 30, {}, patterns, 8, 1);
   for (size_t i = 0; i < plan.target_count.size(); i += patterns.size()) {
     EXPECT_EQ(plan.target_count[i], 0);      // induction
@@ -80,7 +81,8 @@ TEST(TrainPlan, WithoutIdsContentPatternsHaveNoTargets) {
 }
 
 TEST(TrainPlan, OneTokenIsEnough) {
-  const TrainPlan plan = plan_train(3, 1, at::zeros({3, 1}, at::kLong), standard_patterns(), 16, 1);
+  const TrainPlan plan =
+      plan_train(3, 1, at::zeros({3, 1}, at::kLong), testing::pinned_patterns(), 16, 1);
   EXPECT_EQ(plan.rows.sizes(), at::IntArrayRef({3, 1}));
   EXPECT_EQ(plan.rows.max().item<int64_t>(), 0);
 }
@@ -99,7 +101,7 @@ struct Packed {
 
 /// Every position is sampled: row r is query r.
 TrainPlan plan_all(const at::Tensor& ids, const AttentionCall& call) {
-  return plan_train(1, 40, ids, standard_patterns(), 40, 1, call);
+  return plan_train(1, 40, ids, testing::pinned_patterns(), 40, 1, call);
 }
 
 TEST(TrainPlan, NothingReachesAcrossADocument) {
