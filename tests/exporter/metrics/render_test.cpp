@@ -186,7 +186,7 @@ constexpr size_t exported(const Figure<Record> (&figures)[n]) {
   for (const auto& figure : figures) count += !figure.metric.name.empty();
   return count;
 }
-// The figures of a head, whether it is finite and specialising, and those of each of its 6 patterns.
+// The figures of a head, whether it is finite and specialising, and those of each of 6 patterns.
 constexpr size_t kSeriesOfAHead = exported(kHeadFigures) + 2 + exported(kPatternFigures) * 6;
 
 TEST(Render, TheCapKeepsTheMostSelectiveHeads) {
