@@ -351,6 +351,8 @@ command_test() {
     shift
   done
   [ -z "$quick" ] || [ -z "${HEADSCOPE_LONG:-}" ] || die "--quick and --long exclude each other" "give one of them"
+  [ -z "$quick" ] || [ "${labels[*]}" = "${QUICK_LABELS[*]}" ] ||
+    die "--quick chooses the labels itself (${QUICK_LABELS[*]})" "leave --quick or --label out"
   [ -f "$BUILD/build.ninja" ] || say "set-up on a fresh machine: $(minutes "$(measured set-up)")"
   need_fuzz_compiler
   prepare "${TEST_PACKAGES[@]}"
@@ -358,6 +360,8 @@ command_test() {
   export PATH=$BUILD/tools/usr/bin:$PATH
   need_test_tools "${labels[@]}" &
   local tools=$!
+  # Bash keeps Ctrl-C from what runs in the background.
+  trap "pkill -P $tools 2>/dev/null || true; kill $tools 2>/dev/null || true" EXIT
   local summary=("$ROOT/tests/summary.py" --ledger "$ROOT/docs/ci.md" --seconds "set-up=$((SECONDS - started))")
   local lap=$SECONDS failed=0
   if [ -n "$quick" ]; then
@@ -366,6 +370,7 @@ command_test() {
     build_targets "$BUILD" all
   fi
   wait "$tools" || die "what the tests need could not be installed (the reason is above)"
+  trap - EXIT
   summary+=(--seconds "build=$((SECONDS - lap))")
   run_ctest "$BUILD" "" "${labels[@]}" || failed=1
   summary+=("$BUILD")
