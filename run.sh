@@ -324,6 +324,7 @@ command_setup() {
 command_demo() {
   prepare
   build_targets "$BUILD" attention_only_lm headscope_cli
+  [ $# -gt 0 ] || say "training takes about two minutes; --steps shortens it"
   export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-PASSIVE}
   exec "$BUILD/bin/attention_only_lm" "$@"
 }
