@@ -380,6 +380,7 @@ command_test() {
   if [ -n "$quick" ]; then
     :
   elif [ -n "${HEADSCOPE_LONG:-}" ]; then
+    build_targets "$BUILD" headscope_bench
     sanitised dev asan unit exporter plugin
     sanitised tsan tsan exporter plugin
     cuda_build
