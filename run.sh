@@ -295,11 +295,12 @@ minutes() { if [ "$1" -lt 90 ]; then echo "about $1 s"; else echo "about $((($1 
 
 # build_targets FOLDER TARGET...
 build_targets() {
-  local folder=$1 steps
+  local folder=$1 steps total
   shift
+  total=$(ninja -C "$BUILD" -t commands all | wc -l)
   steps=$(ninja -C "$folder" -n "$@" | grep -c '^\[' || true)
   [ "$steps" = 0 ] || say "building $* in ${folder#"$ROOT"/}: $steps steps," \
-    "$(minutes $((steps * $(measured build) / $(ninja -C "$BUILD" -t commands all | wc -l) + 1)))"
+    "$(minutes $((steps * $(measured build) / (total > 0 ? total : 1) + 1)))"
   ninja -C "$folder" -j "$(parallel_jobs)" "$@" >&2 || die "the build failed (the compiler's output is above)"
 }
 
@@ -313,7 +314,7 @@ prepare() {
 # ---------------------------------------------------------------- commands
 
 command_setup() {
-  [ -f "$BUILD/build.ninja" ] || say "set-up on a fresh machine: $(minutes "$(measured set-up)")"
+  [ -f "$BUILD/build.ninja" ] || say "set-up: $(minutes "$(measured set-up)"), more where system packages are missing"
   prepare "${TEST_PACKAGES[@]}"
   need_monitoring_tools
   need_dashboard_tools
@@ -354,15 +355,16 @@ command_test() {
   [ -z "$quick" ] || [ -z "${HEADSCOPE_LONG:-}" ] || die "--quick and --long exclude each other" "give one of them"
   [ -z "$quick" ] || [ "${labels[*]}" = "${QUICK_LABELS[*]}" ] ||
     die "--quick chooses the labels itself (${QUICK_LABELS[*]})" "leave --quick or --label out"
-  [ -f "$BUILD/build.ninja" ] || say "set-up on a fresh machine: $(minutes "$(measured set-up)")"
+  [ -f "$BUILD/build.ninja" ] || say "set-up: $(minutes "$(measured set-up)"), more where system packages are missing"
   need_fuzz_compiler
   prepare "${TEST_PACKAGES[@]}"
   # Downloads wait for the network, the build for the cores: together.
   export PATH=$BUILD/tools/usr/bin:$PATH
+  set -m  # a process group of their own, which the trap ends with all that they started
   need_test_tools "${labels[@]}" &
   local tools=$!
-  # Bash keeps Ctrl-C from what runs in the background.
-  trap "pkill -P $tools 2>/dev/null || true; kill $tools 2>/dev/null || true" EXIT
+  set +m
+  trap "kill -- -$tools 2>/dev/null || true" EXIT
   local summary=("$ROOT/tests/summary.py" --ledger "$ROOT/docs/ci.md" --seconds "set-up=$((SECONDS - started))")
   local lap=$SECONDS failed=0
   if [ -n "$quick" ]; then

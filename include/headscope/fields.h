@@ -22,7 +22,8 @@ struct Field {
   Metric metric;  ///< of a list: its length; of a step: absent below 0
 };
 
-/// What a record is called, and its fields in the order of JSON and /metrics.
+/// What a record is called, and its fields in the order of JSON. /metrics has them in the order of
+/// their metrics' ranks.
 template <typename Record>
 struct Fields;
 
@@ -88,16 +89,16 @@ struct Fields<AblationReport> {
   static constexpr auto kTable = std::tuple(
       Field("pattern", &R::pattern), Field("metric", &R::metric),
       Field("gate", &R::gate,
-            {"headscope_ablation_gate", "1",
-             "1 when the circuit's state rests on this metric, 0 when it is reported beside it."}),
-      Field("step", &R::step, {"headscope_ablation_step", "steps", "Step of the latest ablation."}),
-      Field("heads", &R::heads, {"headscope_ablation_heads", "heads", "Heads that were ablated."}),
-      Field("examples", &R::examples,
-            {"headscope_ablation_examples", "examples", "Examples the losses rest on."}),
-      Field("control_effects", &R::control_effects,
-            {"headscope_ablation_controls", "sets", "Control sets that were ablated."}),
-      Field("control_sets", &R::control_sets),
-      Field("single_head_effects", &R::single_head_effects),
+            {"headscope_ablation_gate",
+             "1",
+             "1 when the circuit's state rests on this metric, 0 when it is reported beside it.",
+             {},
+             {},
+             -2}),
+      Field("step", &R::step,
+            {"headscope_ablation_step", "steps", "Step of the latest ablation.", {}, {}, -2}),
+      Field("heads", &R::heads,
+            {"headscope_ablation_heads", "heads", "Heads that were ablated.", {}, {}, -2}),
       Field("baseline_loss", &R::baseline_loss,
             {"headscope_ablation_baseline_loss_nats", "nats", "Loss without ablation."}),
       Field("ablated_loss", &R::ablated_loss,
@@ -106,6 +107,10 @@ struct Fields<AblationReport> {
       Field(
           "effect", &R::effect,
           {"headscope_ablation_effect_nats", "nats", "Rise of the loss by ablating the circuit."}),
+      Field("control_effects", &R::control_effects,
+            {"headscope_ablation_controls", "sets", "Control sets that were ablated.", {}, {}, -1}),
+      Field("control_sets", &R::control_sets),
+      Field("single_head_effects", &R::single_head_effects),
       Field("control_mean", &R::control_mean,
             {"headscope_ablation_control_mean_nats", "nats",
              "Mean rise of the loss by ablating control sets."}),
@@ -121,6 +126,9 @@ struct Fields<AblationReport> {
       Field("attainable_p", &R::attainable_p,
             {"headscope_ablation_attainable_p_ratio", "1",
              "Smallest p value that this number of control sets can give."}),
+      Field(
+          "examples", &R::examples,
+          {"headscope_ablation_examples", "examples", "Examples the losses rest on.", {}, {}, -2}),
       Field("verdict", &R::verdict), Field("reason", &R::reason));
 };
 
@@ -170,7 +178,8 @@ struct Fields<Health> {
 };
 
 /// Of a snapshot: what it says of the whole step. `segment_start` is left out: histories do not
-/// keep it. The doubles in this order are those of the history's blob: append new ones.
+/// keep it. The doubles in this
+/// order are those of the history's blob, which counts them.
 template <>
 struct Fields<Snapshot> {
   using R = Snapshot;

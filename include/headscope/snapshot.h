@@ -86,6 +86,7 @@ struct Metric {
   std::string_view help = {};    ///< one line
   std::string_view absent = {};  ///< when there is no such series; empty: as its neighbours
   std::string_view label = {};   ///< value of the series' own label, where it has one
+  int rank = 0;  ///< of a record\'s metrics in /metrics; equal ones: as in the table
 };
 
 /// One row of a table of figures: everything that stores, exports or draws a figure reads it here.
@@ -95,7 +96,7 @@ struct Figure {
   std::string_view name;  ///< in JSON
   double Record::*member;
   Metric metric;
-  bool on_page = false;     ///< the live page and its API have it
+  size_t page_place = 0;    ///< its place among the figures of the live page and its API; 0: none
   bool probe_only = false;  ///< never measured on a training batch
 };
 
@@ -106,7 +107,7 @@ inline constexpr Figure<HeadReading> kHeadFigures[] = {
      .member = &HeadReading::participation_ratio,
      .metric = {"headscope_head_participation_ratio", "1",
                 "Effective rank of the head's output, exp of the spectrum's entropy."},
-     .on_page = true},
+     .page_place = 1},
     {.slot = 1,
      .name = "participation_ratio_centred",
      .member = &HeadReading::participation_ratio_centred,
@@ -128,7 +129,7 @@ inline constexpr Figure<HeadReading> kHeadFigures[] = {
      .member = &HeadReading::null_participation_ratio,
      .metric = {"headscope_head_null_participation_ratio", "1",
                 "Effective rank of the same head on random tokens, same number of samples."},
-     .on_page = true,
+     .page_place = 2,
      .probe_only = true},
     {.slot = 5,
      .name = "pr_integral",
@@ -136,38 +137,38 @@ inline constexpr Figure<HeadReading> kHeadFigures[] = {
      .metric = {"headscope_head_pr_integral", "axis units",
                 "Integral of max(participation ratio - 1, 0) so far; the axis is in "
                 "headscope_measurement_info."},
-     .on_page = true,
+     .page_place = 3,
      .probe_only = true},
     {.slot = 6,
      .name = "output_norm",
      .member = &HeadReading::output_norm,
      .metric = {"headscope_head_output_norm", "1", "Root mean squared norm of the head's output."},
-     .on_page = true},
+     .page_place = 7},
     {.slot = 7,
      .name = "entropy",
      .member = &HeadReading::entropy,
      .metric = {"headscope_head_attention_entropy_nats", "nats",
                 "Mean entropy of the sampled attention rows."},
-     .on_page = true},
+     .page_place = 4},
     {.slot = 8,
      .name = "max_logit",
      .member = &HeadReading::max_logit,
      .metric = {"headscope_head_max_logit", "1",
                 "Largest attention score before softmax over the sampled rows."},
-     .on_page = true},
+     .page_place = 5},
     {.slot = 10,
      .name = "prefix_matching",
      .member = &HeadReading::prefix_matching,
      .metric = {"headscope_head_prefix_matching_ratio", "1",
                 "Mean attention, in the second copy of a repeated block, on the token after the "
                 "query's earlier occurrence."},
-     .on_page = true,
+     .page_place = 8,
      .probe_only = true},
     {.slot = 9,
      .name = "sink_mass",
      .member = &HeadReading::sink_mass,
      .metric = {"headscope_head_sink_mass_ratio", "1", "Mean attention on position 0."},
-     .on_page = true},
+     .page_place = 6},
 };
 
 /// The figures of a head on one pattern, likewise.
@@ -177,26 +178,26 @@ inline constexpr Figure<PatternReading> kPatternFigures[] = {
      .member = &PatternReading::selectivity,
      .metric = {"headscope_head_selectivity_ratio", "1",
                 "Mean attention per target over mean attention per control position."},
-     .on_page = true},
+     .page_place = 1},
     {.slot = 1,
      .name = "mass",
      .member = &PatternReading::mass,
      .metric = {"headscope_head_attention_mass_ratio", "1",
                 "Mean attention summed over the targets of a row."},
-     .on_page = true},
+     .page_place = 2},
     {.slot = 2,
      .name = "margin",
      .member = &PatternReading::margin,
      .metric = {"headscope_head_match_margin_nats", "nats",
                 "Mean score of the target over the log-mean-exp of lag-matched keys."},
-     .on_page = true},
+     .page_place = 3},
     {.slot = 3, .name = "control_mass", .member = &PatternReading::control_mass, .metric = {}},
     {.slot = 4,
      .name = "margin_z",
      .member = &PatternReading::margin_z,
      .metric = {"headscope_head_match_margin_z", "standard deviations",
                 "The match margin in standard deviations of its own null."},
-     .on_page = true},
+     .page_place = 4},
     {.slot = 5, .name = "mass_z", .member = &PatternReading::mass_z, .metric = {}},
 };
 

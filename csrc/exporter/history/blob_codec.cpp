@@ -22,6 +22,8 @@ constexpr uint32_t kFirstHeadFigures = 11, kFirstPatternFigures = 6;
 constexpr uint32_t kVersion =
     1 + (kHead.size() - kFirstHeadFigures) + 256 * (kPattern.size() - kFirstPatternFigures);
 
+static_assert(kHead.size() - kFirstHeadFigures < 256, "the version's two counts would overlap");
+
 /// How many figures of the tables stored bytes hold.
 struct StoredFigures {
   size_t head = kHead.size();
@@ -46,6 +48,15 @@ void for_each_double(AnySnapshot& snapshot, const Visit& visit) {
     if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, double>) visit(value);
   });
 }
+
+consteval size_t count_doubles() {
+  size_t count = 0;
+  for_each_field<Snapshot>([&](const auto& field) {
+    count += std::is_same_v<std::remove_cvref_t<decltype(field.member)>, double Snapshot::*>;
+  });
+  return count;
+}
+static_assert(count_doubles() == 6, "another double of a snapshot needs another version");
 
 constexpr uint32_t kFinite = 1;
 constexpr uint32_t kSpecialising = 2;

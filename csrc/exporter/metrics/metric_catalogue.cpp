@@ -1,5 +1,6 @@
 #include "csrc/exporter/metrics/metric_catalogue.h"
 
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
@@ -184,20 +185,23 @@ void append_figures(const Figure<Record> (&figures)[n], std::string_view record,
   }
 }
 
-/// Adds the metrics of a record's fields; fields of one metric share a row.
+/// Adds the metrics of a record's fields, lower ranks first; fields of one metric share a row.
 template <typename Record>
 void append_fields(std::string_view labels, std::string_view absent, std::vector<MetricSpec>& all) {
-  for_each_field<Record>([&](const auto& field) {
-    const Metric& metric = field.metric;
-    if (metric.name.empty()) return;
-    if (!all.empty() && all.back().name == metric.name) {
-      all.back().origin += ", `" + std::string(field.name) + "`";
-      return;
-    }
-    all.push_back({metric.name, kind_of(metric.name), metric.label.empty() ? labels : "phase",
-                   metric.unit, metric.help, origin_of(Fields<Record>::kName, field.name),
-                   metric.absent.empty() ? absent : metric.absent});
-  });
+  std::set<int> ranks;
+  for_each_field<Record>([&](const auto& field) { ranks.insert(field.metric.rank); });
+  for (const int rank : ranks)
+    for_each_field<Record>([&](const auto& field) {
+      const Metric& metric = field.metric;
+      if (metric.name.empty() || metric.rank != rank) return;
+      if (!all.empty() && all.back().name == metric.name) {
+        all.back().origin += ", `" + std::string(field.name) + "`";
+        return;
+      }
+      all.push_back({metric.name, kind_of(metric.name), metric.label.empty() ? labels : "phase",
+                     metric.unit, metric.help, origin_of(Fields<Record>::kName, field.name),
+                     metric.absent.empty() ? absent : metric.absent});
+    });
 }
 
 std::vector<MetricSpec> whole_catalogue() {

@@ -13,7 +13,7 @@
 
 namespace headscope::exporter {
 
-/// The rows of a table of figures that pages draw, in the order of their slots.
+/// The rows of a table of figures that pages draw, in their order there.
 template <typename Record, size_t count>
 struct PageFigures {
   Figure<Record> rows[count];
@@ -21,15 +21,15 @@ struct PageFigures {
 template <size_t count, typename Record, size_t n>
 constexpr PageFigures<Record, count> page_figures(const Figure<Record> (&figures)[n]) {
   PageFigures<Record, count> drawn{};
-  size_t i = 0;
-  for (const Figure<Record>& figure : by_slot(figures)) {
-    if (figure.on_page) drawn.rows[i++] = figure;
+  for (const Figure<Record>& figure : figures) {
+    if (figure.page_place > 0) drawn.rows[figure.page_place - 1] = figure;
   }
   return drawn;
 }
 template <typename Record, size_t n>
 constexpr size_t page_figure_count(const Figure<Record> (&figures)[n]) {
-  return static_cast<size_t>(std::ranges::count_if(figures, &Figure<Record>::on_page));
+  return static_cast<size_t>(std::ranges::count_if(
+      figures, [](const Figure<Record>& figure) { return figure.page_place > 0; }));
 }
 inline constexpr size_t kHeadFigureCount = page_figure_count(kHeadFigures);
 inline constexpr size_t kPatternFigureCount = page_figure_count(kPatternFigures);

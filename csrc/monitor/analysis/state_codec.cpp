@@ -59,10 +59,13 @@ json figure_list(const Record& record, const std::array<Figure<Record>, n>& figu
   return list;
 }
 
+/// A state saved before a figure was added has a shorter list; the figure is NaN then.
 template <typename Record, size_t n>
 void read_figures(const json& in, const std::array<Figure<Record>, n>& figures, Record& record) {
-  for (const Figure<Record>& figure : figures)
-    record.*figure.member = in.at(figure.slot).template get<double>();
+  for (const Figure<Record>& figure : figures) {
+    record.*figure.member =
+        figure.slot < in.size() ? in.at(figure.slot).template get<double>() : kNaN;
+  }
 }
 
 }  // namespace

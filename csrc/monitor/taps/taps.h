@@ -100,7 +100,7 @@ class Taps {
   FaultGate& gate_;
   std::atomic<Mode>& mode_;
 
-  // The training thread's: in a pass no other thread's calls are wanted.
+  // Set by the training thread; in a pass no other thread's calls are wanted.
   std::unique_ptr<CallWatch> watch_;
   std::atomic<std::thread::id> pass_thread_{};
   size_t probe_chunk_ = 0;

@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <iterator>
 #include <string>
 
 #include "tests/support/exporter/sample_snapshot.h"
@@ -86,6 +87,28 @@ TEST(Figures, AnotherVersionIsAnError) {
               ThrowsMessage<std::runtime_error>(HasSubstr("version 9")));
 }
 
+// The places that version 1 gave them, for good.
+TEST(Figures, KeepTheirSlots) {
+  constexpr double HeadReading::*kHead[] = {&HeadReading::participation_ratio,
+                                            &HeadReading::participation_ratio_centred,
+                                            &HeadReading::participation_ratio_quadratic,
+                                            &HeadReading::participation_ratio_quadratic_centred,
+                                            &HeadReading::null_participation_ratio,
+                                            &HeadReading::pr_integral,
+                                            &HeadReading::output_norm,
+                                            &HeadReading::entropy,
+                                            &HeadReading::max_logit,
+                                            &HeadReading::sink_mass,
+                                            &HeadReading::prefix_matching};
+  constexpr double PatternReading::*kPattern[] = {
+      &PatternReading::selectivity,  &PatternReading::mass,     &PatternReading::margin,
+      &PatternReading::control_mass, &PatternReading::margin_z, &PatternReading::mass_z};
+  for (size_t i = 0; i < std::size(kHead); ++i)
+    EXPECT_TRUE(by_slot(kHeadFigures)[i].member == kHead[i]) << i;
+  for (size_t i = 0; i < std::size(kPattern); ++i)
+    EXPECT_TRUE(by_slot(kPatternFigures)[i].member == kPattern[i]) << i;
+}
+
 // Version 1, which every later program reads: 11 figures a head, 6 a pattern.
 TEST(Figures, OfTheFirstVersionAreRead) {
   const std::string real = bytes_of({0, 0, 0, 0, 0, 0, 0xF0, 0x3F});  // 1
@@ -93,16 +116,25 @@ TEST(Figures, OfTheFirstVersionAreRead) {
   for (int i = 0; i < 6; ++i) bytes += real;
   bytes += bytes_of({1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0});  // one class without a name, one head
   bytes += std::string(6 * 4, '\0');                        // id, flags, class, samples
-  for (int i = 0; i < 11; ++i) bytes += real;
+  const auto number = [](int value) {
+    const auto bits = std::bit_cast<uint64_t>(static_cast<double>(value));
+    std::string text;
+    for (int i = 0; i < 8; ++i) text += static_cast<char>(bits >> (8 * i));
+    return text;
+  };
+  for (int i = 0; i < 11; ++i) bytes += number(1 + i);
   bytes += bytes_of({0, 0, 0, 0, 1, 0, 0, 0});  // no eigenvalues, one pattern
-  for (int i = 0; i < 6; ++i) bytes += real;
+  for (int i = 0; i < 6; ++i) bytes += number(1 + i);
   Snapshot snapshot;
   decode_figures(bytes, snapshot);
   const HeadReading& head = snapshot.heads.at(0);
   for (const auto& figure : kHeadFigures)
-    EXPECT_EQ(head.*figure.member == 1, figure.slot < 11) << figure.name;
+    EXPECT_EQ(head.*figure.member == 1. + static_cast<double>(figure.slot), figure.slot < 11)
+        << figure.name;
   for (const auto& figure : kPatternFigures)
-    EXPECT_EQ(head.patterns.at(0).*figure.member == 1, figure.slot < 6) << figure.name;
+    EXPECT_EQ(head.patterns.at(0).*figure.member == 1. + static_cast<double>(figure.slot),
+              figure.slot < 6)
+        << figure.name;
 }
 
 TEST(Figures, AHugeCountAsksForNoMemory) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "csrc/exporter/history/file_system.h"
+#include "csrc/exporter/history/history_json.h"
 #include "csrc/exporter/history/sqlite.h"
 #include "headscope/built_in_sinks.h"
 #include "tests/support/exporter/sample_snapshot.h"
@@ -272,6 +273,21 @@ TEST(FileSystem, KnowsNetworkTypes) {
   EXPECT_FALSE(exporter::is_network_type(0x01021994));              // tmpfs
   EXPECT_FALSE(exporter::is_network_type(0x794C7630));              // overlayfs
   EXPECT_TRUE(exporter::on_network_file_system("/no/such/place"));  // the careful answer
+}
+
+// Written rows keep the order in which their keys have always stood.
+TEST(HistoryJson, AnAblationKeepsTheOrderOfItsKeys) {
+  const std::string text = exporter::to_json(AblationReport{});
+  size_t last = 0;
+  for (const char* key :
+       {"pattern", "metric", "gate", "step", "heads", "baseline_loss", "ablated_loss", "effect",
+        "control_effects", "control_sets", "single_head_effects", "control_mean", "difference_low",
+        "difference_high", "upper_bound_effect", "attainable_p", "examples", "verdict", "reason"}) {
+    const size_t place = text.find('"' + std::string(key) + "\":");
+    ASSERT_NE(place, std::string::npos) << key;
+    EXPECT_GE(place, last) << key;
+    last = place;
+  }
 }
 
 }  // namespace

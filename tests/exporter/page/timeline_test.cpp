@@ -120,7 +120,7 @@ TEST(Timeline, MemoryIsBoundedByThinningOut) {
     timeline.append(at(step, 0, -1, step % 2 == 0 ? Source::kProbe : Source::kTrain));
   }
   const Timeline::Answer answer = timeline.since(0);
-  size_t bytes = 0;
+  size_t bytes = 0;  // not rows: those of training have no circuits and are smaller
   for (const auto& row : answer.rows) bytes += row->bytes();
   EXPECT_LE(bytes, 50 * row_bytes);
   EXPECT_GE(answer.rows.size(), 20u);

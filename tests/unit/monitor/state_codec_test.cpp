@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 namespace headscope {
 namespace {
@@ -46,6 +47,20 @@ TEST(StateCodec, RoundTripsBitForBit) {
   EXPECT_TRUE(std::isnan(state.events.at(0).figures.at("mass")));
   EXPECT_EQ(state.pending_ablations.at(0).verdict, CircuitState::kVerified);
   EXPECT_EQ(state.last_probe_heads.at(0).patterns.at(1).selectivity, 1e308);
+}
+
+TEST(StateCodec, ReadsAStateFromBeforeAFigure) {
+  AnalysisState state = sample_state();
+  constexpr auto kFigures = by_slot(kHeadFigures);
+  state.last_probe_heads[0].*kFigures.front().member = 2;
+  state.last_probe_heads[0].*kFigures.back().member = 3;
+  auto json = nlohmann::json::from_cbor(encode(state));
+  auto& figures = json["last_probe_heads"][0]["figures"];
+  figures.erase(figures.size() - 1);
+  const std::vector<uint8_t> bytes = nlohmann::json::to_cbor(json);
+  const HeadReading read = decode({bytes.begin(), bytes.end()}).last_probe_heads.at(0);
+  EXPECT_EQ(read.*kFigures.front().member, 2);
+  EXPECT_TRUE(std::isnan(read.*kFigures.back().member));
 }
 
 TEST(StateCodec, RefusesOtherBytes) {
