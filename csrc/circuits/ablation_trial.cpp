@@ -33,6 +33,7 @@ AblationTrial AblationTrial::of(std::vector<HeadId> heads, std::span<const HeadR
 
 std::optional<AblationTrial::Pass> AblationTrial::next() const {
   const size_t all = losses.baseline.size();
+  const size_t few = std::min(all, static_cast<size_t>(labelled_examples));
   if (all == 0) throw std::logic_error("an ablation begins with the losses without ablation");
   if (losses.ablated.empty()) return Pass{heads, all};
   if (!has_effect) return std::nullopt;
@@ -41,13 +42,12 @@ std::optional<AblationTrial::Pass> AblationTrial::next() const {
   if (beats_controls && test.possible() &&
       test.after(std::ssize(losses.labelled), circuits::as_strong(losses)) ==
           LabelTest::Answer::kOpen)
-    return Pass{labels.sets[losses.labelled.size()],
-                std::min(all, static_cast<size_t>(labelled_examples))};
+    return Pass{labels.sets[losses.labelled.size()], few};
   if (losses.upper_bound.empty() && whole_layers.size() > heads.size())
-    return Pass{whole_layers, all};
+    return Pass{whole_layers, few};
   if (controls.sets.size() < kFewControls && heads.size() > 1 &&
       losses.single_heads.size() < heads.size())
-    return Pass{{heads[losses.single_heads.size()]}, all};
+    return Pass{{heads[losses.single_heads.size()]}, few};
   return std::nullopt;
 }
 

@@ -109,8 +109,6 @@ void validate(const AblationLosses& losses, const ControlSets& controls, const L
   };
   check("with the heads ablated", losses.ablated.size());
   for (const auto& control : losses.controls) check("with a control ablated", control.size());
-  if (!losses.upper_bound.empty()) check("with whole layers ablated", losses.upper_bound.size());
-  for (const auto& head : losses.single_heads) check("with a single head ablated", head.size());
   for (const auto& set : losses.labelled)
     if (set.size() != losses.labelled[0].size() || set.empty() || set.size() > examples)
       throw std::invalid_argument("judge_ablation: a label set with " +

@@ -71,7 +71,10 @@ void Monitor::Impl::begin_step(const StepInfo& info) {
 }
 
 void Monitor::Impl::run_probe() {
-  std::shared_ptr<Capture> taken = probe->run(taps, *health, *gate);
+  const bool whole = analysis.probes() % probe->options.whole_every == 0;
+  std::shared_ptr<Capture> taken =
+      probe->run(taps, *health, *gate, whole,
+                 [&](const Capture& quarter) { return analysis.decided_by(quarter); });
   if (!taken) {
     steps.probe_backoff().failed();
     return;

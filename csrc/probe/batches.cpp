@@ -125,6 +125,8 @@ ProbeOptions resolved(ProbeOptions options) {
     refuse("the token range [" + std::to_string(options.token_low) + ", " +
            std::to_string(options.token_high) + ") must hold at least 8 values");
   }
+  if (options.whole_every < 1)
+    refuse("whole_every must be at least 1, got " + std::to_string(options.whole_every));
   if (options.position_queries < 0 || options.position_queries > 16) {
     refuse("position_queries must be 0 to 16, got " + std::to_string(options.position_queries));
   }

@@ -36,6 +36,12 @@ int64_t ProbePlan::place_in_queries(size_t pattern) const {
   return found == queries.patterns.end() ? -1 : found - queries.patterns.begin();
 }
 
+int64_t ProbePlan::examples_in(size_t count) const {
+  int64_t rows = 0;
+  for (size_t c = 0; c < std::min(count, chunks.size()); ++c) rows += chunks[c].tokens.size(0);
+  return rows;
+}
+
 ProbePlan plan_probe(const at::Tensor& tokens_in, const ProbeOptions& options) {
   const at::Tensor tokens = tokens_in.contiguous();
   const size_t pattern_count = options.patterns.size();
@@ -92,8 +98,9 @@ ProbePlan plan_probe(const at::Tensor& tokens_in, const ProbeOptions& options) {
   plan.groups = plan.candidate_group(plan.candidate_sets);
 
   const Positions reference = reference_control_positions(plan.context);
-  for (int64_t begin = 0; begin < plan.examples; begin += options.micro_batch) {
-    const int64_t count = std::min(options.micro_batch, plan.examples - begin);
+  int64_t begin = 0;
+  for (const int64_t end : chunk_ends(options, plan.examples)) {
+    const int64_t count = end - begin;
     GroupTable table;
     for (int64_t n = begin; n < begin + count; ++n) {
       const auto& own = targets[static_cast<size_t>(n)];
@@ -120,6 +127,7 @@ ProbePlan plan_probe(const at::Tensor& tokens_in, const ProbeOptions& options) {
     plan.chunks.push_back({tokens.narrow(0, begin, count).clone(),
                            at::full({count, 1}, plan.context - 1, at::kLong), table.targets(),
                            table.offsets()});
+    begin = end;
   }
   return plan;
 }

@@ -40,7 +40,7 @@ struct ProbePlan {
   int64_t groups = 0;
   std::vector<Pattern> patterns;
   ControlPositions controls = ControlPositions::kMeasuredWithoutSpecial;
-  std::vector<Chunk> chunks;
+  std::vector<Chunk> chunks;  ///< the first has a quarter of the examples (chunk_ends)
   std::vector<std::vector<int64_t>> target_count;  ///< [pattern][row]: number of targets
   /// [pattern][row]: the row's own candidate set; -1: none (permuted patterns only).
   std::vector<std::vector<int32_t>> candidate;
@@ -51,6 +51,8 @@ struct ProbePlan {
   std::vector<int64_t> contexts() const;
   /// The pattern's place in `queries`; -1: it is read at the last query.
   int64_t place_in_queries(size_t pattern) const;
+  /// Examples of the first `count` chunks.
+  int64_t examples_in(size_t count) const;
 
   int64_t target_group(size_t pattern) const { return static_cast<int64_t>(pattern); }
   int64_t reference_group(size_t pattern) const {

@@ -39,6 +39,16 @@ Positions keys_beside(const Positions& targets, int64_t first, int64_t query) {
 
 }  // namespace
 
+std::vector<int64_t> chunk_ends(const ProbeOptions& options, int64_t examples) {
+  std::vector<int64_t> ends;
+  int64_t end = 0;
+  const int64_t quarter = (examples + 3) / 4;
+  if (options.whole_every > 1)
+    while (end < quarter) ends.push_back(end += std::min(options.micro_batch, quarter - end));
+  while (end < examples) ends.push_back(end += std::min(options.micro_batch, examples - end));
+  return ends;
+}
+
 QueryPlan plan_queries(const at::Tensor& tokens_in, const ProbeOptions& options) {
   QueryPlan plan;
   for (size_t p = 0; p < options.patterns.size(); ++p)
@@ -53,8 +63,9 @@ QueryPlan plan_queries(const at::Tensor& tokens_in, const ProbeOptions& options)
 
   RandomState random(options.seed + 5);
   double inverse_keys = 0;
-  for (int64_t begin = 0; begin < examples; begin += options.micro_batch) {
-    const int64_t count = std::min(options.micro_batch, examples - begin);
+  int64_t begin = 0;
+  for (const int64_t end : chunk_ends(options, examples)) {
+    const int64_t count = end - begin;
     GroupTable table;
     Positions rows;
     for (int64_t n = begin; n < begin + count; ++n) {
@@ -85,6 +96,7 @@ QueryPlan plan_queries(const at::Tensor& tokens_in, const ProbeOptions& options)
     }
     plan.chunks.push_back(
         {int64_tensor(rows, {count, plan.queries}), table.targets(), table.offsets()});
+    begin = end;
   }
   plan.span = 1 + static_cast<int64_t>(std::lround(
                       static_cast<double>(examples * plan.queries) / inverse_keys));

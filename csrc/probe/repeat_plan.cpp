@@ -48,13 +48,12 @@ double repeat_gap(const at::Tensor& logits, const RepeatPlan& plan) {
     return kNaN;
   }
   const int64_t period = plan.period;
-  const at::Tensor log_probability = at::log_softmax(logits.to(at::kDouble), -1);
+  const at::Tensor scores = logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
   const auto loss = [&](int64_t first) {
     const at::Tensor wanted = tokens.narrow(1, first, period - 1).to(logits.device());
-    return -log_probability.narrow(1, first - 1, period - 1)
-                .gather(2, wanted.unsqueeze(2))
-                .mean()
-                .item<double>();
+    const at::Tensor asked = scores.narrow(1, first - 1, period - 1);
+    const at::Tensor chosen = asked.gather(2, wanted.unsqueeze(2)).squeeze(2);
+    return (at::logsumexp(asked, 2) - chosen).mean(at::kDouble).item<double>();
   };
   return loss(1) - loss(period + 1);
 }

@@ -15,23 +15,35 @@ at::Tensor attended(const at::Tensor& mask) {
   return mask.scalar_type() == at::kBool ? mask : mask.le(kHidden).logical_not();
 }
 
+/// The keys of `rows` that any head of a mask [H, Tq, Tk] attends to: bool [rows, Tk].
+at::Tensor joined_heads(const at::Tensor& mask, const at::Tensor& rows) {
+  at::Tensor any;
+  for (int64_t h = 0; h < mask.size(0); ++h) {
+    const at::Tensor seen = attended(mask.select(0, h).index_select(0, rows));
+    any = any.defined() ? any.logical_or(seen) : seen;
+  }
+  return any;
+}
+
 /// The sampled rows of a mask, joined over heads: bool [B or 1, R or 1, T or 1].
 at::Tensor mask_rows(at::Tensor mask, const at::Tensor& rows) {
   while (mask.dim() < 4) mask = mask.unsqueeze(0);
-  const bool by_query = mask.size(2) > 1;
-  const int64_t sequences = by_query ? rows.size(0) : mask.size(0);
-  std::vector<at::Tensor> all;
-  for (int64_t b = 0; b < sequences; ++b) {
-    const at::Tensor own = mask.select(0, mask.size(0) > 1 ? b : 0);
-    const at::Tensor sampled = rows.select(0, b).clamp_min(0);
-    at::Tensor any;
-    for (int64_t h = 0; h < own.size(0); ++h) {
-      const at::Tensor head = own.select(0, h);
-      const at::Tensor seen = attended(by_query ? head.index_select(0, sampled) : head);
-      any = any.defined() ? any.logical_or(seen) : seen;
+  const at::Tensor sampled = rows.clamp_min(0);
+  if (mask.size(2) == 1) return attended(mask.select(2, 0)).any(1).unsqueeze(1);
+  if (mask.size(0) == 1) {
+    // One mask for all sequences: each position is looked at once, however often it is asked for.
+    const at::Tensor own = mask.select(0, 0);
+    if (rows.numel() >= own.size(1)) {
+      const at::Tensor all = joined_heads(own, at::arange(own.size(1), sampled.options()));
+      return all.index_select(0, sampled.reshape({-1}))
+          .view({rows.size(0), rows.size(1), own.size(2)});
     }
-    all.push_back(any);
+    return joined_heads(own, sampled.reshape({-1}))
+        .view({rows.size(0), rows.size(1), own.size(2)});
   }
+  std::vector<at::Tensor> all;
+  for (int64_t b = 0; b < rows.size(0); ++b)
+    all.push_back(joined_heads(mask.select(0, b), sampled.select(0, b)));
   return at::stack(all);
 }
 

@@ -82,7 +82,8 @@ struct VerdictRule {
   /// Chance of a false `verified` by random labelling, over all attempts on a circuit.
   double level = 0.05;
   int64_t most_label_sets = 239;    ///< sets of random labelling that one attempt may run
-  int64_t labelled_examples = 32;  ///< of them a label set is run on the first so many
+  /// Label sets, whole layers and single heads are run on the first so many examples.
+  int64_t labelled_examples = 32;
   uint64_t seed = 2026;
 };
 
@@ -118,8 +119,10 @@ struct AblationLosses {
   std::vector<std::vector<double>> controls;  ///< each control set
   /// Each label set, in order, on the first n examples: [sets][n], n the same for all.
   std::vector<std::vector<double>> labelled;
-  std::vector<double> upper_bound;  ///< all heads of the circuit's layers; empty: not run
-  std::vector<std::vector<double>> single_heads;  ///< each head of the circuit alone; empty: not
+  /// All heads of the circuit's layers, on the first examples; empty: not run.
+  std::vector<double> upper_bound;
+  /// Each head of the circuit alone, on the first examples; empty: not run.
+  std::vector<std::vector<double>> single_heads;
 };
 
 /// Fills the figures, verdict and reason of `report`; its pattern, metric, step and heads are the

@@ -40,6 +40,9 @@ struct ProbeHost {
   ForwardFunction forward;
   /// Puts the model into evaluation mode. Releasing the handle restores what was there before.
   std::function<std::shared_ptr<void>()> enter_evaluation;
+  /// Runs the tokens as far as the last attention layer: for passes whose logits nobody reads,
+  /// without the projection onto the vocabulary. What it returns is ignored. Empty: forward.
+  ForwardFunction attention_forward = {};
 };
 
 /// The run so far, for reports and tests.
@@ -119,7 +122,7 @@ class Monitor {
   /// Sets the probe: the batch that is run through `forward` at due steps, in evaluation mode.
   /// Throws std::invalid_argument naming value and fix. `model` must outlive the monitor.
   HEADSCOPE_API void set_probe(torch::nn::Module& model, ForwardFunction forward,
-                               ProbeOptions options);
+                               ProbeOptions options, ForwardFunction attention_forward = {});
   /// The same for a model that is no torch::nn::Module.
   HEADSCOPE_API void set_probe(ProbeHost host, ProbeOptions options);
 

@@ -85,9 +85,13 @@ struct ProbeOptions {
   /// them from a fixed position, and they have no test.
   int64_t position_queries = 4;
   ControlPositions controls = ControlPositions::kMeasuredWithoutSpecial;
-  /// Runs N rows of tokens uniform over the vocabulary too, for the participation ratio's null.
-  /// Doubles the probe's forwards.
+  /// Runs N rows of tokens uniform over the vocabulary too, for the participation ratio's null, on
+  /// every whole_every-th probe.
   bool pr_null = true;
+  /// Every so many probes run everything. Those between run neither random tokens nor the repeated
+  /// block and, on the CPU, end after a first quarter of their rows when these show that nothing is
+  /// near a critical value or a threshold; such a probe reads no participation ratio. 1: always.
+  int64_t whole_every = 4;
   /// Ablates formed circuits, on a probe of other tokens.
   bool verify = true;
   /// [M, >= context / 2] i64 real tokens for the repeated block, 8 distinct stretches of context /

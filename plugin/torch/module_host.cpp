@@ -71,11 +71,13 @@ class ModuleEvaluation {
 
 }  // namespace
 
-void Monitor::set_probe(torch::nn::Module& model, ForwardFunction forward, ProbeOptions options) {
+void Monitor::set_probe(torch::nn::Module& model, ForwardFunction forward, ProbeOptions options,
+                        ForwardFunction attention_forward) {
   set_probe(ProbeHost{std::move(forward),
                       [&model]() -> std::shared_ptr<void> {
                         return std::make_shared<ModuleEvaluation>(model);
-                      }},
+                      },
+                      std::move(attention_forward)},
             std::move(options));
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <set>
@@ -17,6 +18,46 @@ namespace {
 
 // Circuits that have formed are tested on every fourth probe.
 constexpr int64_t kSettledEvery = 4;
+// A quarter of the rows has half of the z that all of them have. Below this nothing is near a
+// critical value, which is 4 or more.
+constexpr double kNearZ = 2;
+// A level that one draw, whose p is 1/2 at least, cannot meet.
+constexpr double kNeverSignificant = 1e-6;
+
+bool is_settled(const CircuitReading& circuit) {
+  return circuit.formed_step >= 0 && circuit.state != CircuitState::kLost;
+}
+
+/// What is known of a few rows only: no spectrum.
+void forget_spectrum(HeadReading& reading) {
+  reading.participation_ratio = reading.participation_ratio_centred =
+      reading.participation_ratio_quadratic = reading.participation_ratio_quadratic_centred =
+          reading.null_participation_ratio = kNaN;
+  reading.eigenvalues.clear();
+}
+
+/// Whether a quarter of the rows is enough to see that a head neither enters nor leaves any
+/// pattern.
+bool far_from_thresholds(const CircuitTracker& tracker, const ProbePlan& plan,
+                         const CircuitRules& rules, const HeadReading& reading) {
+  // Parts of what `formed` needs between which a quarter's figures may lie on either side of the
+  // boundary: 1 to enter, leave_fraction to leave.
+  // Patterns that are defined by a position have four queries a row, so that theirs vary less.
+  for (size_t p = 0; p < reading.patterns.size(); ++p) {
+    const PatternReading& figures = reading.patterns[p];
+    const bool sharp = plan.place_in_queries(p) >= 0;
+    const double below = sharp ? 0.8 : 0.6, above = sharp ? 1.25 : 1.7;
+    double reach = figures.selectivity / tracker.formed_threshold(p);
+    if (rules.mass_floor > 0 && !std::isnan(figures.mass))
+      reach = std::min(reach, figures.mass / rules.mass_floor);
+    const bool formed = tracker.head_state(p, reading.id) == CircuitState::kFormed;
+    const double boundary = formed ? rules.leave_fraction : 1;
+    if (reach > below * boundary && reach < above * boundary) return false;
+    // Beyond the boundary on the side of a change.
+    if (formed ? reach <= below * boundary : reach >= above * boundary) return false;
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -116,6 +157,9 @@ void Analysis::take_probe(const Capture& capture, const CaptureInfo& info) {
     max_pr.resize(max_pr.size() + own.heads.size(), own.most);
     read_probe_attention(*own.layer, *plan_, own.heads);
   }
+  // Of fewer rows: a participation ratio is not to be compared with the others.
+  if (!capture.whole)
+    for (HeadReading& reading : snapshot.heads) forget_spectrum(reading);
   classify(snapshot);
 
   const int64_t probe_number = tracker_->probes() + 1;
@@ -124,13 +168,17 @@ void Analysis::take_probe(const Capture& capture, const CaptureInfo& info) {
                              rules.planned_probes, probe_number);
   if (rules.precursor == Precursor::kEither) alpha /= 2;  // two tests may call
   std::vector<PatternNulls> nulls(patterns_.size());
-  // A level of 0: the probe saves it for a later one.
-  if (alpha > 0) {
+  if (!capture.whole) {
+    nulls = early_nulls(capture, snapshot.heads);
+  } else if (alpha > 0) {  // a level of 0: the probe saves it for a later one
     // The first probe draws all of its null: the critical value is on the page from then on.
-    const StopDrawing stop = probe_number == 1 ? StopDrawing::kNever : StopDrawing::kWhenClear;
-    nulls = test_nulls(capture, *plan_, nulls_wanted(probe_number), alpha,
-                       std::log(rules.emerging_selectivity),
-                       options_.seed + static_cast<uint64_t>(probe_number), stop, snapshot.heads);
+    nulls = test_nulls(
+        capture, *plan_, nulls_wanted(probe_number),
+        {.alpha = alpha,
+         .floor = std::log(rules.emerging_selectivity),
+         .seed = options_.seed + static_cast<uint64_t>(probe_number),
+         .stop = probe_number == 1 ? StopDrawing::kNever : StopDrawing::kWhenClear},
+        snapshot.heads);
   }
 
   const std::scoped_lock lock(mutex_);
@@ -143,6 +191,9 @@ void Analysis::take_probe(const Capture& capture, const CaptureInfo& info) {
     const bool on_axis =
         options_.integral.axis == IntegralAxis::kStep || std::isfinite(info.tokens);
     reading.pr_integral = on_axis ? trajectory.integral() : kNaN;
+    // Random tokens run on some probes only; what they gave last stands.
+    if (std::isnan(reading.null_participation_ratio))
+      reading.null_participation_ratio = last_null(reading.id);
     const bool began = specialisation_.update(reading.id, reading.participation_ratio,
                                               reading.null_participation_ratio, max_pr[i]);
     reading.specialising = specialisation_.specialising(reading.id);
@@ -173,6 +224,46 @@ void Analysis::take_probe(const Capture& capture, const CaptureInfo& info) {
   finish(std::move(snapshot));
 }
 
+double Analysis::last_null(const HeadId& id) const {
+  if (!last_probe_) return kNaN;
+  for (const HeadReading& before : last_probe_->heads)
+    if (before.id == id) return before.null_participation_ratio;
+  return kNaN;
+}
+
+std::vector<PatternNulls> Analysis::early_nulls(const Capture& capture,
+                                                std::span<HeadReading> readings) const {
+  std::vector<NullsWanted> wanted(patterns_.size());
+  const auto circuits = tracker_->readings();
+  for (size_t p = 0; p < wanted.size(); ++p)
+    wanted[p] = {.margin = !is_settled(circuits[p]), .mass = false};
+  // One draw: only the exact moments are asked for. It cannot be significant.
+  return test_nulls(capture, *plan_, wanted,
+                    {.alpha = kNeverSignificant,
+                     .floor = std::log(options_.rules.emerging_selectivity),
+                     .draws = 1},
+                    readings);
+}
+
+bool Analysis::decided_by(const Capture& capture) const {
+  std::vector<HeadReading> readings = blank_readings(capture);
+  std::span<HeadReading> rest(readings);
+  for (const auto& [index, layer] : capture.layers) {
+    if (layer.spectrum.empty()) continue;
+    const auto count = static_cast<size_t>(layer.spectrum.gram.size(0));
+    read_probe_attention(layer, *plan_, rest.first(count));
+    rest = rest.subspan(count);
+  }
+  const auto nulls = early_nulls(capture, readings);
+  for (size_t p = 0; p < patterns_.size(); ++p)
+    if (nulls[p].margin && nulls[p].margin->max_z > kNearZ) return false;
+  return std::all_of(readings.begin(), readings.end(), [&](const HeadReading& reading) {
+    return reading.finite && far_from_thresholds(*tracker_, *plan_, options_.rules, reading);
+  });
+}
+
+int64_t Analysis::probes() const { return tracker_ ? tracker_->probes() : 0; }
+
 void Analysis::forget_reshaped(const Capture& capture) {
   for (const auto& [layer, own] : capture.layers) {
     if (own.spectrum.empty()) continue;
@@ -196,7 +287,7 @@ void Analysis::forget_reshaped(const Capture& capture) {
 std::vector<NullsWanted> Analysis::nulls_wanted(int64_t probe_number) const {
   std::vector<NullsWanted> wanted;
   for (const CircuitReading& circuit : tracker_->readings()) {
-    const bool settled = circuit.formed_step >= 0 && circuit.state != CircuitState::kLost;
+    const bool settled = is_settled(circuit);
     // A settled circuit's dates are frozen; its tests only let further heads emerge, and full draws
     // cost most there.
     const bool due = !settled || probe_number % kSettledEvery == 0;

@@ -40,6 +40,12 @@ class Analysis {
   /// Enters an event of the schedule's; it travels with the next snapshot.
   void take_event(Event event);
 
+  /// A probe's first quarter decides it: nothing in it is near a critical value or a threshold.
+  /// Thread: training, after drain(); the capture lies on the CPU.
+  bool decided_by(const Capture& capture) const;
+  /// Probes taken so far.
+  int64_t probes() const;
+
   /// The circuit to verify now, if one is due.
   std::optional<CircuitTracker::Due> verification_due() const;
   /// Circuits that are formed (or under a verdict), with their heads.
@@ -60,6 +66,11 @@ class Analysis {
   Snapshot begin_snapshot(const CaptureInfo& info, Source source, const Capture& capture) const;
   std::vector<HeadReading> blank_readings(const Capture& capture) const;
   void classify(Snapshot& snapshot) const;
+  /// What a quarter says of the margins of circuits that have not formed: z, and never a call.
+  std::vector<PatternNulls> early_nulls(const Capture& capture,
+                                        std::span<HeadReading> readings) const;
+  /// PR on random tokens as of the last probe that ran them.
+  double last_null(const HeadId& id) const;
   /// Which tests a probe needs: circuits that have formed are settled and tested on every fourth
   /// probe.
   std::vector<NullsWanted> nulls_wanted(int64_t probe_number) const;

@@ -16,10 +16,10 @@ struct NullLayout {
   std::vector<int32_t> target;
 };
 
-NullLayout layout_of(const ProbePlan& plan, size_t p) {
+NullLayout layout_of(const ProbePlan& plan, size_t p, int64_t examples) {
   NullLayout layout;
   std::vector<int32_t> column_of(static_cast<size_t>(plan.candidate_sets), -1);
-  for (size_t n = 0; n < static_cast<size_t>(plan.examples); ++n) {
+  for (size_t n = 0; n < static_cast<size_t>(examples); ++n) {
     const int32_t set = plan.candidate[p][n];
     if (set < 0) continue;
     int32_t& column = column_of[static_cast<size_t>(set)];
@@ -115,12 +115,12 @@ CandidateTables tables_of(const std::vector<LayerOnHost>& layers,
 /// Margins of a pattern that is defined by a position, at the sampled queries: against the ordinary
 /// keys and against those beside the targets. NaN: not measured.
 MarginTable margins_at_queries(const std::vector<LayerOnHost>& layers, const QueryPlan& plan,
-                               size_t i, int64_t heads) {
+                               size_t chunks, size_t i, int64_t heads) {
   MarginTable table{heads, 2, {}, {}, {}};
   const int64_t target = plan.target_group(i);
   const int64_t references[] = {plan.ordinary_group(), plan.beside_group(i)};
   int32_t example = 0;
-  for (size_t c = 0; c < plan.chunks.size(); ++c) {
+  for (size_t c = 0; c < std::min(chunks, plan.chunks.size()); ++c) {
     const QueryPlan::Chunk& asked = plan.chunks[c];
     const int64_t* query = asked.rows.const_data_ptr<int64_t>();
     for (int64_t n = 0; n < asked.rows.size(0); ++n, ++example) {
@@ -161,8 +161,8 @@ MarginTable margins_at_queries(const std::vector<LayerOnHost>& layers, const Que
 }  // namespace
 
 std::vector<PatternNulls> test_nulls(const Capture& capture, const ProbePlan& plan,
-                                     std::span<const NullsWanted> wanted, double alpha,
-                                     double floor, uint64_t seed, StopDrawing stop,
+                                     std::span<const NullsWanted> wanted,
+                                     const NullTestSettings& settings,
                                      std::span<HeadReading> readings) {
   // All layers side by side: the maximum statistic is over every head of the probe.
   const int64_t heads = static_cast<int64_t>(readings.size());
@@ -175,16 +175,18 @@ std::vector<PatternNulls> test_nulls(const Capture& capture, const ProbePlan& pl
       const int64_t place = plan.place_in_queries(p);
       if (place < 0 || !wanted[p].margin) continue;
       nulls[p].margin = effect_bound_test(
-          margins_at_queries(layers, plan.queries, static_cast<size_t>(place), heads), floor,
-          alpha);
+          margins_at_queries(layers, plan.queries, capture.chunks, static_cast<size_t>(place),
+                             heads),
+          settings.floor, settings.alpha);
     } else if (wanted[p].margin || wanted[p].mass) {
-      const NullLayout layout = layout_of(plan, p);
+      const NullLayout layout = layout_of(plan, p, plan.examples_in(capture.chunks));
       if (layout.rows.size() < 8 || layout.set_columns.size() < 2)
         continue;  // too little to draw a null from
       const CandidateTables tables = tables_of(layers, places, plan, layout, heads);
-      const uint64_t pattern_seed = seed * 1000003u + p;
+      const uint64_t pattern_seed = settings.seed * 1000003u + p;
       const auto test = [&](const CandidateTable& table) {
-        return max_statistic_test(table, alpha, pattern_seed, /*draws=*/0, stop);
+        return max_statistic_test(table, settings.alpha, pattern_seed, settings.draws,
+                                  settings.stop);
       };
       if (wanted[p].margin) nulls[p].margin = test(tables.margins);
       if (wanted[p].mass) nulls[p].mass = test(tables.masses);

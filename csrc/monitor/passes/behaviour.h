@@ -28,7 +28,7 @@ BehaviourBatches behaviour_batches(const ProbeOptions& options, int64_t attempt)
 /// Throws std::invalid_argument when held_out has fewer than 8 distinct stretches.
 void check_held_out(const ProbeOptions& options);
 
-/// Loss per example in nats, in f64, from one pass of the user's forward over a batch, or over its
+/// Loss per example in nats, from one pass of the user's forward over a batch, or over its
 /// first `examples` (0: all).
 ///
 ///   planted_loss   -log p(B) after the last token

@@ -46,28 +46,38 @@ std::string ProbeSetup::definition() const {
          (options.window > 0 ? ", window " + std::to_string(options.window) : "");
 }
 
-std::shared_ptr<Capture> ProbeSetup::run(Taps& taps, HealthCounters& health,
-                                         FaultGate& gate) const {
+std::shared_ptr<Capture> ProbeSetup::run(
+    Taps& taps, HealthCounters& health, FaultGate& gate, bool whole,
+    const std::function<bool(const Capture&)>& decided) const {
   double gap = kNaN;
+  size_t chunks = 0;
+  bool early = false;
   const bool ran = gate.guarded(Fault::kProbe, [&] {
     const ScopedTimer timer(health.probe_nanoseconds);
     Taps::Pass pass(taps);
     pass.begin_probe(plan->context);
     const HostEvaluation evaluation(host);
-    for (size_t chunk = 0; chunk < plan->chunks.size(); ++chunk) {
-      pass.expect_chunk(chunk);
-      pass.forward(host.forward, plan->chunks[chunk].tokens);
+    const ForwardFunction& attend = host.attention_forward ? host.attention_forward : host.forward;
+    const int64_t quarter = (options.examples + 3) / 4;
+    for (; chunks < plan->chunks.size() && !early;) {
+      pass.expect_chunk(chunks);
+      pass.forward(attend, plan->chunks[chunks].tokens);
+      ++chunks;
+      if (!whole && plan->examples_in(chunks) == quarter) early = taps.ask(chunks, decided);
     }
+    if (!whole) return;
     pass.expect_null_rows();
-    for (const at::Tensor& tokens : null_chunks) pass.forward(host.forward, tokens);
+    for (const at::Tensor& tokens : null_chunks) pass.forward(attend, tokens);
     pass.expect_repeat();
     gap = repeat_gap(pass.forward(host.forward, repeat.tokens), repeat);
   });
   std::shared_ptr<Capture> taken = taps.take();
   if (!ran || !taken) return nullptr;
   taken->repeat_gap = gap;
-  std::erase_if(taken->layers, [this](const auto& entry) {
-    return entry.second.attention.size() != plan->chunks.size();
+  taken->chunks = chunks;
+  taken->whole = !early;
+  std::erase_if(taken->layers, [&](const auto& entry) {
+    return entry.second.attention.size() != chunks;
   });
   return taken;
 }

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,9 +25,13 @@ struct ProbeSetup {
   /// What two probes must share for their readings to be compared, in words.
   std::string definition() const;
 
-  /// Runs the probe: its rows, the random tokens and the repeated block. Null: a fault, or the
-  /// capture was given up. Layers that did not see all rows are left out.
-  std::shared_ptr<Capture> run(Taps& taps, HealthCounters& health, FaultGate& gate) const;
+  /// Runs the probe: its rows and, when whole, the random tokens and the repeated block. Null: a
+  /// fault, or the capture was given up. Layers that did not see all rows are left out.
+  ///
+  /// whole    everything, whatever the first quarter shows
+  /// decided  asked after the first quarter otherwise: ends the probe when true
+  std::shared_ptr<Capture> run(Taps& taps, HealthCounters& health, FaultGate& gate, bool whole,
+                               const std::function<bool(const Capture&)>& decided) const;
 
   ProbeHost host;
   ProbeOptions options;  ///< resolved

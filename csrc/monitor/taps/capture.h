@@ -64,6 +64,8 @@ struct Capture {
   std::map<std::pair<std::thread::id, size_t>, size_t> micro_of;  ///< (thread, n) -> micro-batch
   int64_t context = 0;
   double repeat_gap = kNaN;  ///< probe only
+  size_t chunks = 0;         ///< probe only: chunks of the plan that ran
+  bool whole = true;         ///< probe only: all of them, and what follows
 };
 
 /// Adds z [B, H, T, D] to a spectrum; the first call chooses the shift: the mean of its first

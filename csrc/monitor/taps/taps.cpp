@@ -158,6 +158,16 @@ std::shared_ptr<Capture> Taps::take() {
   return given_up_ ? nullptr : taken;
 }
 
+bool Taps::ask(size_t chunks, const std::function<bool(const Capture&)>& question) {
+  const std::scoped_lock lock(mutex_);
+  if (!capture_ || given_up_ || capture_->layers.empty()) return false;
+  for (const auto& [layer, own] : capture_->layers) {
+    if (own.attention.size() != chunks || !own.attention.front().mass.is_cpu()) return false;
+  }
+  capture_->chunks = chunks;
+  return question(*capture_);
+}
+
 Taps::Pass::Pass(Taps& taps) : taps_(taps) { taps_.pass_thread_.store(std::this_thread::get_id()); }
 
 Taps::Pass::~Pass() {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -78,6 +79,10 @@ class Taps {
    private:
     Taps& taps_;
   };
+
+  /// What a probe's capture shows so far, after `chunks` chunks; false when it has been given up, or
+  /// lies on a device that would have to be waited for.
+  bool ask(size_t chunks, const std::function<bool(const Capture&)>& question);
 
   // --- a child that fork() made
   void silence() { mode_.store(Monitor::Mode::kIdle, std::memory_order_relaxed); }

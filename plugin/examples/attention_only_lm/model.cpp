@@ -84,10 +84,14 @@ AttentionOnlyLm::AttentionOnlyLm(const ModelShape& shape, uint64_t seed) : shape
       register_parameter("unembedding", normal({shape.vocab_size, shape.width}, 0.02, random));
 }
 
-at::Tensor AttentionOnlyLm::forward(const at::Tensor& tokens) {
+at::Tensor AttentionOnlyLm::residual(const at::Tensor& tokens) {
   at::Tensor x = at::embedding(embedding_, tokens);
   for (const auto& layer : layers_) x = x + layer->forward(x, monitor_, tell_bias_);
-  return at::linear(layer_norm(x, norm_), unembedding_);
+  return x;
+}
+
+at::Tensor AttentionOnlyLm::forward(const at::Tensor& tokens) {
+  return at::linear(layer_norm(residual(tokens), norm_), unembedding_);
 }
 
 void AttentionOnlyLm::watch(Monitor* monitor, bool tell_bias) {

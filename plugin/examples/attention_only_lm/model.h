@@ -47,6 +47,8 @@ class AttentionOnlyLm : public torch::nn::Module {
 
   /// tokens [B, T] i64, T up to the context. Returns logits [B, T, vocab].
   at::Tensor forward(const at::Tensor& tokens);
+  /// The residual stream after the last layer, before norm and unembedding.
+  at::Tensor residual(const at::Tensor& tokens);
 
   /// Who watches attention; null: nobody. tell_bias false leaves the bias out of the tap, for the
   /// self-check's test.

@@ -210,7 +210,8 @@ void set_demo_probe(Monitor& monitor, AttentionOnlyLm& model, const Corpus& corp
   probe.examples = 64;  // four training batches; as many again for the PR null
   probe.held_out = consecutive_rows(corpus.validation, probe.context, kScoredRows);
   monitor.set_probe(
-      model, [&model](const at::Tensor& tokens) { return model.forward(tokens); }, probe);
+      model, [&model](const at::Tensor& tokens) { return model.forward(tokens); }, probe,
+      [&model](const at::Tensor& tokens) { return model.residual(tokens); });
 }
 
 }  // namespace headscope::demo
