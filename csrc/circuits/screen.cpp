@@ -47,10 +47,8 @@ SinkShares sink_shares(std::span<const HeadReading> heads, size_t first_token, d
   shares.by_class = by_selectivity.by_class;
   int64_t by_mass = 0;
   for (const auto& head : heads) {
-    const auto layer = static_cast<size_t>(head.id.layer);
-    if (layer >= shares.any_by_layer.size()) shares.any_by_layer.resize(layer + 1);
     const auto& reading = reading_of(head, first_token);
-    shares.any_by_layer[layer] += reading.selectivity >= threshold;
+    shares.any_by_layer[head.id.layer] += reading.selectivity >= threshold;
     // The probe's own rows where the figure over all sampled rows was not kept.
     const double mass = std::isnan(head.sink_mass) ? reading.mass : head.sink_mass;
     if (std::isnan(mass)) continue;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -84,7 +85,7 @@ struct SinkShares {
   double by_class = kNaN;     ///< first-token is also the class
   double by_mass = kNaN;      ///< of those measured: mean attention on position 0 >= the floor
   int64_t mass_measured = 0;  ///< heads whose attention on position 0 is known
-  std::vector<int64_t> any_by_layer;  ///< heads of each layer from 0
+  std::map<int32_t, int64_t> any_by_layer;  ///< heads of `any`, for each layer
 };
 
 /// What a screen of all heads says.

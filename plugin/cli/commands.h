@@ -27,6 +27,18 @@ struct ReplayArguments {
 };
 std::string replay(const ReplayArguments& arguments);
 
+struct ScreenArguments {
+  std::string file;
+  std::optional<int64_t> step;  ///< the last
+  std::optional<int64_t> context;
+  std::string rules = "headscope";
+  std::optional<int64_t> top;  ///< round(.18 n)
+  std::string source = "probe";
+  bool json = false;
+};
+/// A table, or JSON.
+std::string screen(const ScreenArguments& arguments);
+
 struct HistoryArguments {
   std::string run_dir;
   bool json = false;

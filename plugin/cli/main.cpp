@@ -1,5 +1,5 @@
-// headscope rank | replay | history | metrics | serve | report: recorded trajectories and run
-// histories, without torch.
+// headscope rank | replay | screen | history | metrics | serve | report: recorded trajectories and
+// run histories, without torch.
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
@@ -131,6 +131,36 @@ void add_report(CLI::App& app, ReportArguments& arguments) {
   command->footer("Example:\n  headscope report runs/a --html a.html");
 }
 
+void add_screen(CLI::App& app, ScreenArguments& arguments) {
+  auto* command = app.add_subcommand(
+      "screen", "Circuits, classes, precision at k and sinks of all heads at one step");
+  command
+      ->add_option(
+          "file", arguments.file,
+          "CSV with columns layer, head and pattern, selectivity or a column for each pattern, and "
+          "optionally step, mass, pr_integral, sink_mass, phase, context, source, batch; '-': "
+          "standard input")
+      ->required();
+  command->add_option("--step", arguments.step, "Step to screen (default: the last)")
+      ->check(CLI::Range(int64_t{0}, INT64_MAX));
+  command
+      ->add_option("--context", arguments.context,
+                   "Tokens of a probe row, default 256 or the column context")
+      ->check(CLI::Range(int64_t{2}, int64_t{INT32_MAX}));
+  command->add_option("--rules", arguments.rules, "headscope, or the paper's own: reference")
+      ->check(CLI::IsMember({"headscope", "reference"}))
+      ->capture_default_str();
+  command
+      ->add_option("--top", arguments.top,
+                   "Heads by pr_integral to break down (default: round(.18 n))")
+      ->check(CLI::Range(int64_t{1}, INT64_MAX));
+  command->add_option("--source", arguments.source, "Rows to use where there is a column source")
+      ->check(kSources)
+      ->capture_default_str();
+  command->add_flag("--json", arguments.json, "Everything as JSON, with the class of each head");
+  command->footer("Example:\n  headscope history runs/a | headscope screen -");
+}
+
 int run(int argc, char** argv) {
   CLI::App app("headscope: watch attention heads form circuits", "headscope");
   app.set_version_flag("--version", "headscope " HEADSCOPE_VERSION);
@@ -142,12 +172,14 @@ int run(int argc, char** argv) {
   MetricsArguments metrics_arguments;
   ServeArguments serve_arguments;
   ReportArguments report_arguments;
+  ScreenArguments screen_arguments;
   add_rank(app, rank_arguments);
   add_replay(app, replay_arguments);
   add_history(app, history_arguments);
   add_metrics(app, metrics_arguments);
   add_serve(app, serve_arguments);
   add_report(app, report_arguments);
+  add_screen(app, screen_arguments);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -157,6 +189,7 @@ int run(int argc, char** argv) {
   try {
     if (app.got_subcommand("rank")) return print(rank(rank_arguments));
     if (app.got_subcommand("replay")) return print(replay(replay_arguments));
+    if (app.got_subcommand("screen")) return print(screen(screen_arguments));
     if (app.got_subcommand("metrics")) return print(metrics(metrics_arguments));
     if (app.got_subcommand("serve")) return print(serve(serve_arguments));
     if (app.got_subcommand("report")) return print(report(report_arguments));

@@ -16,6 +16,7 @@ using ::testing::ElementsAre;
 using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 
 Screen published(std::optional<int64_t> top_k = {}) {
   return screen_heads(standard_patterns(), test::pythia1b_screen(), 256, ScreenRules::reference(),
@@ -36,7 +37,6 @@ TEST(PublishedScreen, BreaksTheFirst45Down) {
 TEST(PublishedScreen, HasThePrecisionOfTheFirst45) {
   std::vector<std::pair<int64_t, int64_t>> found;
   for (const auto& at : published(45).precision) found.emplace_back(at.k, at.specialised);
-  using Pair = std::pair<int64_t, int64_t>;
   EXPECT_THAT(found, ElementsAre(Pair(5, 4), Pair(10, 8), Pair(15, 12), Pair(20, 15), Pair(30, 23),
                                  Pair(45, 36)));
   EXPECT_EQ(published(45).precision.back().precision, .8);
@@ -63,7 +63,9 @@ TEST(PublishedScreen, CountsSinksBothPublishedWays) {
   EXPECT_EQ(sinks.any, 74 / 128.);
   EXPECT_EQ(sinks.by_class, 69 / 128.);
   const auto golden = test::pythia1b()["sink_counts_final_pythia_1b"]["first_token_ge30_any"];
-  EXPECT_EQ(sinks.any_by_layer, golden["per_layer"].get<std::vector<int64_t>>());
+  for (const auto& [layer, heads] : sinks.any_by_layer)
+    EXPECT_EQ(heads, golden["per_layer"].at(static_cast<size_t>(layer))) << layer;
+  EXPECT_EQ(sinks.any_by_layer.size(), 16u);
   EXPECT_EQ(sinks.mass_measured, 0);
   EXPECT_TRUE(std::isnan(sinks.by_mass));
 }
@@ -152,7 +154,7 @@ TEST(Screen, CountsSinksByMassAboveTheFloor) {
   EXPECT_EQ(sinks.mass_measured, 3);
   EXPECT_EQ(sinks.by_mass, 2 / 3.);
   EXPECT_EQ(sinks.any, .5);
-  EXPECT_THAT(sinks.any_by_layer, ElementsAre(0, 2));
+  EXPECT_THAT(sinks.any_by_layer, ElementsAre(Pair(0, 0), Pair(1, 2)));
 }
 
 TEST(Screen, RefusesReadingsOfOtherPatterns) {
