@@ -106,6 +106,37 @@ ScreenRows natural_screen_rows(std::span<const int64_t> first, std::span<const i
   return rows;
 }
 
+ScreenRows pattern_screen_rows(std::span<const int64_t> tokens, int64_t context,
+                               std::span<const int64_t> query, std::span<const Pattern> patterns) {
+  validate_patterns(patterns);
+  if (query.empty()) refuse_rows("no rows");
+  if (context < 2 || tokens.size() != query.size() * static_cast<size_t>(context))
+    refuse_rows(std::to_string(tokens.size()) + " tokens are not " + std::to_string(query.size()) +
+                " rows of " + std::to_string(context));
+  ScreenRows rows;
+  rows.context = context;
+  rows.query.assign(query.begin(), query.end());
+  for (const auto& pattern : patterns) rows.patterns.push_back({pattern.name, {}});
+  for (size_t r = 0; r < query.size(); ++r) {
+    const int64_t q = query[r];
+    if (q < 1 || q >= context)
+      refuse_rows("row " + std::to_string(r) + " has its query at " + std::to_string(q) +
+                  "; needed is 1 <= query < " + std::to_string(context));
+    const auto row = tokens.subspan(r * static_cast<size_t>(context), static_cast<size_t>(context));
+    for (size_t p = 0; p < patterns.size(); ++p) {
+      auto targets = patterns[p].targets(row, q);
+      for (const int64_t t : targets) {
+        if (t < 0 || t > q)
+          refuse_rows("pattern " + patterns[p].name + " has the target " + std::to_string(t) +
+                      " in row " + std::to_string(r) + ", whose query is at " + std::to_string(q));
+      }
+      rows.patterns[p].positions.push_back(std::move(targets));
+    }
+  }
+  take_ordinary_controls(rows);
+  return rows;
+}
+
 std::vector<HeadReading> screen_readings(const ScreenRows& rows, std::span<const HeadId> heads,
                                          const HeadAttention& attention) {
   std::vector<HeadReading> readings;

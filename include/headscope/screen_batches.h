@@ -40,7 +40,8 @@ struct DuplicateTokenBatch {
   std::vector<int64_t> earlier;  ///< [N] position of the first, 1 .. query - lag_low
 };
 /// Query and lag differ from row to row, so a head that looks at a fixed position or distance does
-/// not pass for one that looks for the token.
+/// not pass for one that looks for the token. What follows the first occurrence is the target of
+/// induction: the same rows serve it at several queries.
 ///
 /// A row's draws: T distinct tokens, the query, the lag.
 HEADSCOPE_API DuplicateTokenBatch duplicate_token_batch(const DuplicateTokenOptions& options);

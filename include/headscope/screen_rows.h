@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "headscope/export.h"
+#include "headscope/patterns.h"
 #include "headscope/snapshot.h"
 
 namespace headscope {
@@ -22,7 +23,7 @@ struct ScreenTargets {
 struct ScreenRows {
   int64_t context = 0;                         ///< T
   std::vector<int64_t> query;                  ///< [N]
-  std::vector<ScreenTargets> patterns;         ///< the standard ones, in their order
+  std::vector<ScreenTargets> patterns;         ///< in the order of the readings
   std::vector<std::vector<int64_t>> controls;  ///< [N] ordinary positions; may repeat
 };
 
@@ -58,6 +59,20 @@ HEADSCOPE_API ScreenRows planted_screen_rows(std::span<const int64_t> pair_posit
 HEADSCOPE_API ScreenRows natural_screen_rows(std::span<const int64_t> first,
                                              std::span<const int64_t> query, int64_t context,
                                              ScreenControls controls);
+
+/// Rows of any batch, asked about any patterns by their own target functions: the user's patterns,
+/// or the standard ones from queries that differ (DuplicateTokenBatch, IndirectObjectBatch).
+///
+/// tokens  [N, T] row-major
+/// query   [N] in [1, T)
+///
+/// Controls are the ordinary positions, those of [1, query) that are no target of any pattern given:
+/// give the standard patterns too where their targets are to be left out. Throws
+/// std::invalid_argument naming the row and the value, also when a pattern's target lies beyond the
+/// query.
+HEADSCOPE_API ScreenRows pattern_screen_rows(std::span<const int64_t> tokens, int64_t context,
+                                             std::span<const int64_t> query,
+                                             std::span<const Pattern> patterns);
 
 /// Attention of head number `head` from every row's query: [N, T], innermost last. Read before the
 /// next call.

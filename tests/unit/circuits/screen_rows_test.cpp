@@ -79,6 +79,42 @@ TEST(NaturalScreenRows, DrawTheReferencesControls) {
   EXPECT_THAT(targets_of(rows, "induction", 0), ElementsAre(31));
 }
 
+TEST(PatternScreenRows, AskThePatternsTargets) {
+  std::vector<int64_t> tokens(2 * 32);
+  std::iota(tokens.begin(), tokens.end(), 100);
+  tokens[20] = tokens[9];             // row 0: A at 9 and 20
+  tokens[32 + 25] = tokens[32 + 14];  // row 1: at 14 and 25
+  const std::vector<int64_t> query = {20, 25};
+  const auto rows = pattern_screen_rows(tokens, 32, query, standard_patterns());
+  const auto natural = natural_screen_rows(std::vector<int64_t>{9, 14}, query, 32, kOrdinary);
+  for (size_t p = 0; p < 6; ++p) {
+    EXPECT_EQ(rows.patterns[p].pattern, natural.patterns[p].pattern);
+    for (size_t r = 0; r < 2; ++r)
+      EXPECT_THAT(rows.patterns[p].positions[r],
+                  ::testing::UnorderedElementsAreArray(natural.patterns[p].positions[r]));
+  }
+  EXPECT_EQ(rows.controls, natural.controls);
+}
+
+TEST(PatternScreenRows, RefuseWithRowAndValue) {
+  const std::vector<int64_t> tokens(32, 7);
+  Pattern ahead;
+  ahead.name = "ahead";
+  ahead.targets = [](std::span<const int64_t>, int64_t query) {
+    return std::vector<int64_t>{query + 1};
+  };
+  const std::vector patterns = {ahead};
+  const auto refused = [&](std::vector<int64_t> query, int64_t context, const char* message) {
+    EXPECT_THAT(error_of<std::invalid_argument>(
+                    [&] { pattern_screen_rows(tokens, context, query, patterns); }),
+                HasSubstr(message));
+  };
+  refused({20}, 32, "pattern ahead has the target 21 in row 0, whose query is at 20");
+  refused({32}, 32, "row 0 has its query at 32");
+  refused({5, 5}, 32, "32 tokens are not 2 rows of 32");
+  refused({}, 32, "no rows");
+}
+
 TEST(ScreenRows, RefuseWithRowAndValue) {
   const auto refused = [](std::vector<int64_t> first, std::vector<int64_t> query,
                           const char* message) {

@@ -4,7 +4,9 @@
 
 #include <numeric>
 
+#include "headscope/screen.h"
 #include "headscope/screen_batches.h"
+#include "headscope/screen_rows.h"
 #include "tests/support/errors.h"
 
 namespace headscope {
@@ -83,6 +85,32 @@ TEST(IndirectObject, PatternsFindTheNames) {
   }
   EXPECT_EQ(patterns[0].name, "name-mover");
   EXPECT_EQ(patterns[1].name, "s-inhibition");
+}
+
+// Made-up heads: a name-mover, an S-inhibition head, one that spreads evenly.
+TEST(IndirectObject, ScreensTheUsersPatternsInOneTable) {
+  const auto options = reference_sizes();
+  const auto batch = indirect_object_batch(options);
+  auto patterns = indirect_object_patterns(options.names);
+  patterns[0].formed_at_256 = 200;
+  const std::span tokens(batch.tokens.const_data_ptr<int64_t>(),
+                         static_cast<size_t>(batch.tokens.numel()));
+  const auto rows = pattern_screen_rows(tokens, 14, batch.query, patterns);
+  const std::vector<HeadId> heads = {{9, 9}, {8, 6}, {0, 0}};
+  std::vector<float> weights;
+  const auto readings = screen_readings(rows, heads, [&](size_t head) {
+    weights.assign(500 * 14, head == 2 ? 1 / 14.f : .2f / 13);
+    for (size_t n = 0; n < 500 && head < 2; ++n)
+      weights[n * 14 +
+              static_cast<size_t>(head == 0 ? batch.io_position[n] : batch.s2_position[n])] = .8f;
+    return std::span<const float>(weights);
+  });
+  const auto screen = screen_heads(patterns, readings, 14, ScreenRules{});
+  EXPECT_THAT(screen.circuits[0].members, ElementsAre(HeadId{9, 9}));
+  EXPECT_THAT(screen.circuits[1].members, ElementsAre(HeadId{8, 6}));
+  EXPECT_DOUBLE_EQ(screen.circuits[0].threshold, 200 * 13 / 255.);
+  EXPECT_NEAR(readings[0].patterns[0].selectivity, .8 * 13 / .2, 1e-4);
+  EXPECT_NEAR(readings[2].patterns[1].selectivity, 1, 1e-6);
 }
 
 TEST(IndirectObject, RefusesWithValueAndFix) {
