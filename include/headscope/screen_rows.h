@@ -66,10 +66,9 @@ HEADSCOPE_API ScreenRows natural_screen_rows(std::span<const int64_t> first,
 /// tokens  [N, T] row-major
 /// query   [N] in [1, T)
 ///
-/// Controls are the ordinary positions, those of [1, query) that are no target of any pattern given:
-/// give the standard patterns too where their targets are to be left out. Throws
-/// std::invalid_argument naming the row and the value, also when a pattern's target lies beyond the
-/// query.
+/// Controls are the positions in [1, query) that are no target of any pattern given: give the
+/// standard patterns too where their targets are to be left out. Throws std::invalid_argument that
+/// names the row and the value, also when a pattern's target lies beyond the query.
 HEADSCOPE_API ScreenRows pattern_screen_rows(std::span<const int64_t> tokens, int64_t context,
                                              std::span<const int64_t> query,
                                              std::span<const Pattern> patterns);
