@@ -50,6 +50,7 @@ struct HeadEvidence {
 struct HeadLife {
   CircuitState state = CircuitState::kDormant;  ///< dormant, emerging, formed or lost
   Streak rising, fading, forming, leaving;
+  Moment formed;  ///< first probe of the streak that made it formed, last time
 
   void break_streaks() { rising = fading = forming = leaving = {}; }
 
@@ -72,10 +73,11 @@ struct CircuitLife {
   Streak margin_run, mass_run;  ///< of any head; frozen from formation to loss
   double critical_margin_z = kNaN;
   double best_selectivity = kNaN;
-  bool judged = false;               ///< a verdict since formation
-  std::vector<HeadId> judged_heads;  ///< those of the last verdict
-  int64_t judged_at_probe = -1;      ///< number of the last verdict's probe, kept over a loss
-  int64_t inconclusive_in_a_row = 0;
+  std::vector<HeadId> tried_heads;   ///< those of the last attempt since formation; empty: none
+  std::vector<HeadId> judged_heads;  ///< those of the verdict that stands; empty: none does
+  int64_t tried_at_probe = -1;       ///< number of the last attempt's probe, kept over a loss
+  int64_t attempts = 0;              ///< since formation
+  double level_spent = 0;            ///< of VerdictRule::level, by these
 
   bool has_formed() const {
     return state != CircuitState::kDormant && state != CircuitState::kEmerging &&
@@ -95,7 +97,7 @@ struct TrackerState {
 /// What stays fixed over a run.
 struct TrackerSetup {
   std::vector<Pattern> patterns;
-  int64_t context = 0;
+  std::vector<int64_t> contexts;  ///< one for each pattern
   CircuitRules rules;
 
   double threshold(size_t pattern) const;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 #include "csrc/circuits/text.h"
@@ -14,11 +15,14 @@ namespace {
 
 constexpr int64_t kMostDoublings = 20;
 
-/// Probes that must pass after a circuit's last verdict before it is verified anew.
+/// Probes that must pass after a circuit's last attempt before it is verified anew.
 int64_t retry_wait(const CircuitRules& rules, const CircuitLife& circuit) {
-  const int64_t doublings =
-      std::clamp<int64_t>(circuit.inconclusive_in_a_row - 1, 0, kMostDoublings);
-  return rules.retry_probes << doublings;
+  return rules.retry_probes << std::clamp<int64_t>(circuit.attempts - 1, 0, kMostDoublings);
+}
+
+bool is_verdict(CircuitState state) {
+  return state == kVerified || state == kNotCausal || state == kUnspecific ||
+         state == kInconclusive;
 }
 
 }  // namespace
@@ -49,17 +53,26 @@ CircuitRules CircuitRules::reference() {
   return rules;
 }
 
-CircuitTracker::CircuitTracker(std::vector<Pattern> patterns, int64_t context, CircuitRules rules)
+CircuitTracker::CircuitTracker(std::vector<Pattern> patterns, std::vector<int64_t> contexts,
+                               CircuitRules rules)
     : impl_(std::make_unique<Impl>()) {
-  if (context < 2)
-    throw std::invalid_argument("context " + std::to_string(context) +
-                                " is too short for an attention pattern; give 2 or more tokens");
   if (patterns.empty()) throw std::invalid_argument("no patterns to track; give one or more");
+  if (contexts.size() != patterns.size())
+    throw std::invalid_argument(std::to_string(contexts.size()) + " contexts for " +
+                                std::to_string(patterns.size()) + " patterns");
+  for (const int64_t context : contexts) {
+    if (context < 2)
+      throw std::invalid_argument("context " + std::to_string(context) +
+                                  " is too short for an attention pattern; give 2 or more tokens");
+  }
   validate_patterns(patterns);
   validate_rules(rules);
   impl_->state.circuits.resize(patterns.size());
-  impl_->setup = {std::move(patterns), context, std::move(rules)};
+  impl_->setup = {std::move(patterns), std::move(contexts), std::move(rules)};
 }
+
+CircuitTracker::CircuitTracker(std::vector<Pattern> patterns, int64_t context, CircuitRules rules)
+    : CircuitTracker(patterns, std::vector<int64_t>(patterns.size(), context), std::move(rules)) {}
 
 CircuitTracker::~CircuitTracker() = default;
 CircuitTracker::CircuitTracker(CircuitTracker&&) noexcept = default;
@@ -70,21 +83,31 @@ std::vector<Event> CircuitTracker::update(const ProbeEvidence& probe) {
   return impl_->take(probe);
 }
 
-std::optional<CircuitTracker::Due> CircuitTracker::verification_due() const {
+std::vector<CircuitTracker::Due> CircuitTracker::formed_circuits() const {
   const auto& [setup, state] = *impl_;
-  std::optional<size_t> due;
+  std::vector<Due> formed;
   for (size_t p = 0; p < setup.patterns.size(); ++p) {
     const CircuitLife& circuit = state.circuits[p];
     if (setup.patterns[p].metric == BehaviourMetric::kNone || !circuit.has_formed()) continue;
-    const bool unsettled = !circuit.judged || circuit.state == kInconclusive ||
-                           circuit.judged_heads != impl_->members(circuit);
-    const bool waited = circuit.judged_at_probe < 0 ||
-                        state.probes - circuit.judged_at_probe >= retry_wait(setup.rules, circuit);
-    if (!unsettled || !waited) continue;
-    if (!due || circuit.judged_at_probe < state.circuits[*due].judged_at_probe) due = p;
+    formed.push_back({p, impl_->members(circuit), circuit.attempts, circuit.level_spent});
   }
-  if (!due) return std::nullopt;
-  return Due{*due, impl_->members(state.circuits[*due])};
+  return formed;
+}
+
+std::optional<CircuitTracker::Due> CircuitTracker::verification_due() const {
+  const auto& [setup, state] = *impl_;
+  std::optional<Due> due;
+  for (Due& candidate : formed_circuits()) {
+    const CircuitLife& circuit = state.circuits[candidate.pattern];
+    const bool unsettled = circuit.state != kVerified || circuit.tried_heads != candidate.heads;
+    const bool waited =
+        circuit.tried_at_probe < 0 ||
+        state.probes - circuit.tried_at_probe >= retry_wait(setup.rules, circuit);
+    if (!unsettled || !waited) continue;
+    if (!due || circuit.tried_at_probe < state.circuits[due->pattern].tried_at_probe)
+      due = std::move(candidate);
+  }
+  return due;
 }
 
 std::vector<Event> CircuitTracker::apply_verdict(const AblationReport& report, double tokens,
@@ -95,8 +118,7 @@ std::vector<Event> CircuitTracker::apply_verdict(const AblationReport& report, d
   if (found == setup.patterns.end())
     throw std::invalid_argument("verdict on pattern '" + report.pattern +
                                 "', which is not tracked");
-  if (report.verdict != kVerified && report.verdict != kNotCausal &&
-      report.verdict != kInconclusive)
+  if (!is_verdict(report.verdict))
     throw std::invalid_argument(std::string("'") + to_string(report.verdict) +
                                 "' is no verdict of an ablation");
   CircuitLife& circuit = state.circuits[static_cast<size_t>(found - setup.patterns.begin())];
@@ -106,15 +128,20 @@ std::vector<Event> CircuitTracker::apply_verdict(const AblationReport& report, d
   });
   if (!report.gate || !circuit.has_formed() || !concerns) return {};
 
+  circuit.tried_heads = report.heads;
+  std::sort(circuit.tried_heads.begin(), circuit.tried_heads.end());
+  circuit.tried_at_probe = state.probes;
+  ++circuit.attempts;
+  if (!std::isnan(report.level)) circuit.level_spent += report.level;
+  // Not knowing takes nothing away.
+  if (report.verdict == kInconclusive && is_verdict(circuit.state)) return {};
+  const bool changes =
+      circuit.state != report.verdict || circuit.judged_heads != circuit.tried_heads;
   circuit.state = report.verdict;
-  circuit.judged = true;
-  circuit.judged_heads = report.heads;
-  std::sort(circuit.judged_heads.begin(), circuit.judged_heads.end());
-  circuit.judged_at_probe = state.probes;
-  circuit.inconclusive_in_a_row =
-      report.verdict == kInconclusive ? circuit.inconclusive_in_a_row + 1 : 0;
+  circuit.judged_heads = circuit.tried_heads;
+  if (!changes) return {};
   const int64_t after = report.step > state.now.step ? state.now.step : state.now.after;
-  if (report.verdict == kNotCausal) circuit.verified = {};
+  if (report.verdict != kVerified) circuit.verified = {};
   if (report.verdict == kVerified && circuit.verified.step < 0)
     circuit.verified = {report.step, tokens, after};
 
@@ -140,6 +167,7 @@ std::vector<CircuitReading> CircuitTracker::readings() const {
     reading.pattern = setup.patterns[p].name;
     reading.state = circuit.state;
     reading.heads = impl_->members(circuit);
+    reading.judged_heads = circuit.judged_heads;
     reading.formed_threshold = setup.threshold(p);
     reading.critical_margin_z = circuit.critical_margin_z;
     reading.best_selectivity = circuit.best_selectivity;
@@ -164,6 +192,8 @@ CircuitState CircuitTracker::head_state(size_t pattern, HeadId head) const {
   if (found == ids.end()) return kDormant;
   return impl_->state.circuits[pattern].heads[static_cast<size_t>(found - ids.begin())].state;
 }
+
+int64_t CircuitTracker::context(size_t pattern) const { return impl_->setup.contexts.at(pattern); }
 
 double CircuitTracker::formed_threshold(size_t pattern) const {
   if (pattern >= impl_->setup.patterns.size())

@@ -22,9 +22,9 @@ Answer both(Answer a, Answer b) {
 Answer either(Answer a, Answer b) { return negated(both(negated(a), negated(b))); }
 
 /// A test's answer about one head, joined with the effect floor.
-Answer beats(const std::optional<NullTestResult>& test, size_t head, double effect, double floor) {
+Answer beats(const std::optional<NullTestResult>& test, size_t head, Answer effect) {
   if (!test || std::isnan(test->z[head])) return Answer::kUnknown;
-  return both(answer(test->beats[head]), at_least(effect, floor));
+  return both(answer(test->beats[head]), effect);
 }
 
 /// Which tests decide `emerging` where these exist.
@@ -43,7 +43,7 @@ Deciding deciding(Precursor precursor, const PatternNulls& nulls) {
 
 std::string test_text(const char* what, const NullTestResult& test) {
   return std::string(what) + " z >= critical z " + number(test.critical_z) +
-         " (maximum over heads, family-wise p " + number(test.p_value) + ", level " +
+         " (over all heads, family-wise p " + number(test.p_value) + ", level " +
          number(test.alpha) + ")";
 }
 
@@ -52,8 +52,8 @@ std::string emerging_text(const CircuitRules& rules, const PatternNulls& nulls) 
   const auto [margin, mass] = deciding(rules.precursor, nulls);
   std::string text;
   if (margin)
-    text = test_text("margin", *nulls.margin) + " and margin " +
-           number(std::log(rules.emerging_selectivity)) + " nats above its null";
+    text = test_text("margin", *nulls.margin) + " and margin >= " +
+           number(std::log(rules.emerging_selectivity)) + " nats or " + selectivity;
   if (mass)
     text += (margin ? ", or " : "") + test_text("mass", *nulls.mass) + " and " + selectivity;
   if (margin || mass) return text;
@@ -64,7 +64,7 @@ std::string emerging_text(const CircuitRules& rules, const PatternNulls& nulls) 
 
 double TrackerSetup::threshold(size_t pattern) const {
   const double at_256 = patterns[pattern].formed_at_256;
-  return rules.scale_to_context ? scaled_threshold(at_256, context) : at_256;
+  return rules.scale_to_context ? scaled_threshold(at_256, contexts[pattern]) : at_256;
 }
 
 void validate_rules(const CircuitRules& rules) {
@@ -104,9 +104,10 @@ HeadEvidence weigh(const TrackerSetup& setup, const ProbeEvidence& probe, size_t
   HeadEvidence evidence;
   const Answer selective = at_least(figures.selectivity, rules.emerging_selectivity);
   if (nulls) {
-    evidence.margin = beats(nulls->margin, head, nulls->margin ? nulls->margin->excess[head] : kNaN,
-                            std::log(rules.emerging_selectivity));
-    evidence.mass = beats(nulls->mass, head, figures.selectivity, rules.emerging_selectivity);
+    const Answer effect =
+        either(at_least(figures.margin, std::log(rules.emerging_selectivity)), selective);
+    evidence.margin = beats(nulls->margin, head, effect);
+    evidence.mass = beats(nulls->mass, head, selective);
   }
   const auto [margin, mass] = nulls ? deciding(rules.precursor, *nulls) : Deciding{};
   if (margin && mass)
@@ -141,7 +142,7 @@ std::string rule_text(const TrackerSetup& setup, const ProbeEvidence& probe, siz
       text += "no longer " + emerging_text(rules, nulls_of(probe, pattern));
       break;
     case CircuitState::kFormed:
-      text += "selectivity >= " + number(threshold) + " at T = " + std::to_string(setup.context);
+      text += "selectivity >= " + number(threshold) + " at T = " + std::to_string(setup.contexts[pattern]);
       if (rules.scale_to_context) text += " (" + at_256 + " at T = 256, at equal mass)";
       if (rules.mass_floor > 0) text += " and mass, where measured, >= " + number(rules.mass_floor);
       break;
@@ -189,12 +190,17 @@ std::map<std::string, double> figures_of(const TrackerSetup& setup, const Tracke
 std::map<std::string, double> figures_of(const AblationReport& report) {
   std::map<std::string, double> all = {
       {"effect", report.effect},
+      {"effect_low", report.effect_low},
+      {"effect_high", report.effect_high},
       {"baseline_loss", report.baseline_loss},
       {"ablated_loss", report.ablated_loss},
       {"control_mean", report.control_mean},
       {"controls", static_cast<double>(report.control_effects.size())},
       {"difference_low", report.difference_low},
       {"difference_high", report.difference_high},
+      {"p_value", report.p_value},
+      {"level", report.level},
+      {"label_sets", static_cast<double>(report.label_effects.size())},
       {"upper_bound_effect", report.upper_bound_effect},
       {"attainable_p", report.attainable_p},
       {"examples", static_cast<double>(report.examples)},

@@ -20,6 +20,7 @@ std::vector<HeadLife::Change> HeadLife::enter(const HeadEvidence& evidence, cons
   if (forming.length >= in_a_row) {
     changes.push_back({kFormed, forming.first});
     state = kFormed;
+    formed = forming.first;
     break_streaks();
   }
   return changes;

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "csrc/circuits/intervals.h"
 #include "headscope/snapshot.h"
 
 namespace headscope {
@@ -74,11 +75,10 @@ struct Columns {
   std::vector<size_t> of_row;  // column of each row's true target
 };
 
-Columns columns_of(const CandidateTable& table, NullKind kind) {
+Columns columns_of(const CandidateTable& table) {
   const auto candidates = static_cast<size_t>(table.candidates);
-  std::vector<double> count(candidates, kind == NullKind::kUniformControls ? 1 : 0);
-  if (kind == NullKind::kPermuteTargets)
-    for (const int32_t target : table.target) ++count[static_cast<size_t>(target)];
+  std::vector<double> count(candidates, 0);
+  for (const int32_t target : table.target) ++count[static_cast<size_t>(target)];
   Columns columns;
   std::vector<size_t> column_of(candidates);
   for (size_t c = 0; c < candidates; ++c) {
@@ -123,7 +123,7 @@ Block load_block(const CandidateTable& table, const Columns& columns, std::vecto
 }
 
 /// Exact mean and variance of the sum over rows, for one lane.
-void add_moments(Block& block, size_t lane, const Columns& columns, size_t rows, NullKind kind,
+void add_moments(Block& block, size_t lane, const Columns& columns, size_t rows,
                  double largest_magnitude) {
   const size_t width = columns.candidate.size();
   double total_weight = 0;
@@ -144,16 +144,11 @@ void add_moments(Block& block, size_t lane, const Columns& columns, size_t rows,
   double variance = 0;
   for (size_t i = 0; i < rows; ++i) {
     for (size_t j = 0; j < width; ++j) {
-      const double centred = kind == NullKind::kPermuteTargets
-                                 ? at(i, j) - row_mean[i] - column_mean[j] + grand
-                                 : at(i, j) - row_mean[i];
+      const double centred = at(i, j) - row_mean[i] - column_mean[j] + grand;
       variance += columns.weight[j] * centred * centred;
     }
   }
-  // Permutations: Hoeffding's 1 / (n - 1). Controls: each row's own variance, 1 / candidates.
-  const double divisor =
-      kind == NullKind::kPermuteTargets ? static_cast<double>(rows) - 1 : total_weight;
-  const double sd = divisor > 0 ? std::sqrt(variance / divisor) : 0;
+  const double sd = rows > 1 ? std::sqrt(variance / (static_cast<double>(rows) - 1)) : 0;
   block.mean.push_back(sum_of_means);
   block.inverse_sd.push_back(sd > kConstantHead * largest_magnitude ? 1 / sd : 0);
 }
@@ -168,31 +163,20 @@ void sum_rows(const float* values, const size_t* offsets, size_t rows, double* s
   std::copy(lanes, lanes + kLanes, sums);
 }
 
-/// Draws which column stands in for each row's target.
+/// Permutes the rows' targets.
 class NullDraw {
  public:
-  NullDraw(const Columns& columns, NullKind kind, uint64_t seed)
-      : kind_(kind), width_(columns.candidate.size()), order_(columns.of_row), engine_(seed) {}
+  NullDraw(const Columns& columns, uint64_t seed)
+      : width_(columns.candidate.size()), order_(columns.of_row), engine_(seed) {}
 
   void next(size_t* offsets) {
-    for (size_t row = order_.size(); row-- > 0;) {
-      if (kind_ == NullKind::kPermuteTargets)
-        std::swap(order_[row], order_[below(row + 1)]);
-      else
-        order_[row] = below(width_);
-    }
+    for (size_t row = order_.size(); row-- > 0;)
+      std::swap(order_[row], order_[circuits::draw_below(engine_, row + 1)]);
     for (size_t row = 0; row < order_.size(); ++row)
       offsets[row] = (row * width_ + order_[row]) * kLanes;
   }
 
  private:
-  /// Uniform in [0, bound), by the high half of a product: its bias of bound / 2^64 is beyond
-  /// measuring.
-  size_t below(size_t bound) {
-    return static_cast<size_t>((static_cast<unsigned __int128>(engine_()) * bound) >> 64);
-  }
-
-  NullKind kind_;
   size_t width_;
   std::vector<size_t> order_;
   std::mt19937_64 engine_;
@@ -212,7 +196,7 @@ struct Maxima {
 };
 
 Maxima draw_maxima(const std::vector<Block>& blocks, NullDraw draw, size_t rows, double max_z,
-                   int64_t draws) {
+                   int64_t draws, StopDrawing stop) {
   Maxima maxima;
   std::vector<size_t> offsets(kBatch * rows);
   double sums[kLanes];
@@ -232,16 +216,19 @@ Maxima draw_maxima(const std::vector<Block>& blocks, NullDraw draw, size_t rows,
     }
     for (const double value : largest) {
       maxima.values.push_back(value);
-      if (value >= max_z && ++maxima.reached == kEnoughReached) return maxima;
+      maxima.reached += value >= max_z ? 1 : 0;
+      if (stop == StopDrawing::kWhenClear && maxima.reached == kEnoughReached) return maxima;
     }
   }
   return maxima;
 }
 
-/// The floor(alpha (draws + 1))-th largest, at least the largest.
-double critical_value(std::vector<double> maxima, double alpha) {
+/// The floor(alpha (draws + 1))-th largest, at least the largest. NaN where drawing was stopped
+/// before a rank of 1: the largest of a few draws is no critical value.
+double critical_value(std::vector<double> maxima, double alpha, bool stopped) {
   const auto made = static_cast<double>(maxima.size());
   const auto rank = static_cast<int64_t>(std::floor(alpha * (made + 1) + kCountSlack));
+  if (stopped && rank < 1) return kNaN;
   const auto nth = maxima.begin() + std::clamp<int64_t>(rank - 1, 0, std::ssize(maxima) - 1);
   std::nth_element(maxima.begin(), nth, maxima.end(), std::greater<>());
   return *nth;
@@ -249,8 +236,8 @@ double critical_value(std::vector<double> maxima, double alpha) {
 
 }  // namespace
 
-NullTestResult max_statistic_test(const CandidateTable& table, NullKind kind, double alpha,
-                                  uint64_t seed, int64_t draws) {
+NullTestResult max_statistic_test(const CandidateTable& table, double alpha, uint64_t seed,
+                                  int64_t draws, StopDrawing stop) {
   validate(table, alpha, draws);
   const auto heads = static_cast<size_t>(table.heads);
   const auto rows = static_cast<size_t>(table.rows);
@@ -262,7 +249,7 @@ NullTestResult max_statistic_test(const CandidateTable& table, NullKind kind, do
   if (rows == 0 || heads == 0) return result;
 
   const auto scans = scan(table);
-  const auto columns = columns_of(table, kind);
+  const auto columns = columns_of(table);
   std::vector<size_t> true_offsets(rows);
   for (size_t row = 0; row < rows; ++row)
     true_offsets[row] = (row * columns.candidate.size() + columns.of_row[row]) * kLanes;
@@ -280,7 +267,7 @@ NullTestResult max_statistic_test(const CandidateTable& table, NullKind kind, do
     sum_rows(block.values.data(), true_offsets.data(), rows, sums);
     for (size_t lane = 0; lane < block.heads.size(); ++lane) {
       const size_t head = block.heads[lane];
-      add_moments(block, lane, columns, rows, kind, scans[head].largest_magnitude);
+      add_moments(block, lane, columns, rows, scans[head].largest_magnitude);
       result.excess[head] = (sums[lane] - block.mean[lane]) / static_cast<double>(rows);
       result.z[head] = (sums[lane] - block.mean[lane]) * block.inverse_sd[lane];
       if (block.inverse_sd[lane] == 0) continue;
@@ -293,33 +280,43 @@ NullTestResult max_statistic_test(const CandidateTable& table, NullKind kind, do
 
   const int64_t wanted = draws > 0 ? draws : draws_for(alpha);
   const auto maxima =
-      draw_maxima(blocks, NullDraw(columns, kind, seed), rows, result.max_z, wanted);
+      draw_maxima(blocks, NullDraw(columns, seed), rows, result.max_z, wanted, stop);
   result.draws = std::ssize(maxima.values);
   const auto made = static_cast<double>(result.draws);
-  const bool stopped = maxima.reached == kEnoughReached;
+  const bool stopped = result.draws < wanted;
+  // Besag-Clifford's p where drawing was stopped, the plain one where it was not.
   const double count = static_cast<double>(maxima.reached) + (stopped ? 0 : 1);
   const double out_of = made + (stopped ? 0 : 1);
   result.p_value = count / out_of;
   result.significant = count <= alpha * out_of + kCountSlack;
-  result.critical_z = critical_value(maxima.values, alpha);
+  result.critical_z = critical_value(maxima.values, alpha, stopped);
   for (size_t h = 0; h < heads; ++h)
     result.beats[h] = result.significant && result.z[h] >= result.critical_z;
   return result;
 }
 
 double spent_alpha(double alpha_run, int64_t patterns, int64_t planned_probes,
-                   int64_t probe_number) {
+                   int64_t probe_number, double least) {
   if (!(alpha_run > 0 && alpha_run < 1))
     throw std::invalid_argument("spent_alpha: alpha_run is " + std::to_string(alpha_run) +
                                 ", give a level above 0 and below 1");
-  if (patterns < 1 || planned_probes < 1 || probe_number < 1)
+  if (patterns < 1 || planned_probes < 1 || probe_number < 1 || !(least > 0))
     throw std::invalid_argument("spent_alpha: patterns " + std::to_string(patterns) +
                                 ", planned_probes " + std::to_string(planned_probes) +
-                                " and probe_number " + std::to_string(probe_number) +
-                                " must be 1 or more");
-  // 1/2 to the first `planned_probes` probes, 1/4 to the next as many, ...
-  const auto halvings = static_cast<double>((probe_number - 1) / planned_probes + 1);
-  return alpha_run * std::exp2(-halvings) / static_cast<double>(planned_probes * patterns);
+                                ", probe_number " + std::to_string(probe_number) +
+                                " must be 1 or more, least " + std::to_string(least) +
+                                " above 0");
+  const auto cumulative = [&](int64_t n) {
+    return alpha_run / static_cast<double>(patterns) * static_cast<double>(n) /
+           static_cast<double>(n + planned_probes);
+  };
+  double spent = 0;
+  for (int64_t n = 1;; ++n) {
+    const double saved = cumulative(n) - spent;
+    const bool test = saved >= least;
+    if (n == probe_number) return test ? saved : 0;
+    if (test) spent += saved;
+  }
 }
 
 }  // namespace headscope

@@ -60,11 +60,11 @@ std::vector<Pattern> standard_patterns() {
   const TargetFunction first = [](Tokens, int64_t) { return Positions{0}; };
   return {
       {"induction", after_occurrences(1), 50, kPermuteTargets, kPlantedLoss},
-      {"previous-token", at_lags(1, 1), 100, kUniformControls, kRepeatedLoss},
+      {"previous-token", at_lags(1, 1), 100, kEffectBound, kRepeatedLoss},
       {"duplicate-token", after_occurrences(0), 30, kPermuteTargets, kRepeatedLoss},
-      {"first-token", first, 30, kUniformControls, kNone},
-      {"self", at_lags(0, 0), 30, kUniformControls, kNone},
-      {"local", at_lags(5, 2), 30, kUniformControls, kNone},
+      {"first-token", first, 30, kEffectBound, kNone},
+      {"self", at_lags(0, 0), 30, kEffectBound, kNone},
+      {"local", at_lags(5, 2), 30, kEffectBound, kNone},
   };
 }
 

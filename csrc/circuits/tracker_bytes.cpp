@@ -7,7 +7,7 @@
 namespace headscope::circuits {
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 constexpr const char* kKind = "circuits";
 
 json rules_to_json(const CircuitRules& rules) {
@@ -32,7 +32,7 @@ json setup_to_json(const TrackerSetup& setup) {
                         {"null", static_cast<int>(pattern.null)},
                         {"metric", to_string(pattern.metric)}});
   return {
-      {"context", setup.context}, {"patterns", patterns}, {"rules", rules_to_json(setup.rules)}};
+      {"contexts", setup.contexts}, {"patterns", patterns}, {"rules", rules_to_json(setup.rules)}};
 }
 
 json ids_to_json(const std::vector<HeadId>& ids) {
@@ -66,12 +66,13 @@ Streak streak_from_json(const json& list) {
 json head_to_json(const HeadLife& head) {
   return json::array({to_string(head.state), streak_to_json(head.rising),
                       streak_to_json(head.fading), streak_to_json(head.forming),
-                      streak_to_json(head.leaving)});
+                      streak_to_json(head.leaving), moment_to_json(head.formed)});
 }
 
 HeadLife head_from_json(const json& list) {
   return {circuit_state_from_string(list.at(0).get<std::string>()), streak_from_json(list.at(1)),
-          streak_from_json(list.at(2)), streak_from_json(list.at(3)), streak_from_json(list.at(4))};
+          streak_from_json(list.at(2)), streak_from_json(list.at(3)), streak_from_json(list.at(4)),
+          moment_from_json(list.at(5))};
 }
 
 json circuit_to_json(const CircuitLife& circuit) {
@@ -86,10 +87,11 @@ json circuit_to_json(const CircuitLife& circuit) {
           {"mass_run", streak_to_json(circuit.mass_run)},
           {"critical_margin_z", circuit.critical_margin_z},
           {"best_selectivity", circuit.best_selectivity},
-          {"judged", circuit.judged},
+          {"tried_heads", ids_to_json(circuit.tried_heads)},
           {"judged_heads", ids_to_json(circuit.judged_heads)},
-          {"judged_at_probe", circuit.judged_at_probe},
-          {"inconclusive_in_a_row", circuit.inconclusive_in_a_row}};
+          {"tried_at_probe", circuit.tried_at_probe},
+          {"attempts", circuit.attempts},
+          {"level_spent", circuit.level_spent}};
 }
 
 CircuitLife circuit_from_json(const json& object) {
@@ -103,10 +105,11 @@ CircuitLife circuit_from_json(const json& object) {
   circuit.mass_run = streak_from_json(object.at("mass_run"));
   circuit.critical_margin_z = object.at("critical_margin_z").get<double>();
   circuit.best_selectivity = object.at("best_selectivity").get<double>();
-  circuit.judged = object.at("judged").get<bool>();
+  circuit.tried_heads = ids_from_json(object.at("tried_heads"));
   circuit.judged_heads = ids_from_json(object.at("judged_heads"));
-  circuit.judged_at_probe = object.at("judged_at_probe").get<int64_t>();
-  circuit.inconclusive_in_a_row = object.at("inconclusive_in_a_row").get<int64_t>();
+  circuit.tried_at_probe = object.at("tried_at_probe").get<int64_t>();
+  circuit.attempts = object.at("attempts").get<int64_t>();
+  circuit.level_spent = object.at("level_spent").get<double>();
   return circuit;
 }
 

@@ -38,6 +38,9 @@ struct CircuitTracker::Impl {
              std::vector<Event>& events);
   void settle(const ProbeEvidence& probe, size_t pattern, const Changes& changes,
               std::vector<Event>& events);
+  /// A circuit most of whose heads were not in its verdict is formed again.
+  void reopen(const ProbeEvidence& probe, size_t pattern, const std::vector<size_t>& formed,
+              std::vector<Event>& events);
   /// An event about `heads` (by number), with the figures of the most selective.
   Event event_of(const ProbeEvidence& probe, size_t pattern, CircuitState entered,
                  const std::vector<size_t>& heads, const circuits::Moment& first) const;

@@ -127,7 +127,10 @@ bool CircuitTracker::Impl::convert(const ProbeEvidence& probe, size_t pattern, s
   double best = kNaN;
   std::optional<size_t> other;
   for (size_t p = 0; p < setup.patterns.size(); ++p) {
-    if (p == pattern || state.circuits[p].heads[head].state != kFormed) continue;
+    const HeadLife& there = state.circuits[p].heads[head];
+    if (p == pattern || there.state != kFormed) continue;
+    // One that was formed there all along has not become it.
+    if (there.formed.step <= state.circuits[pattern].heads[head].formed.step) continue;
     const double selectivity = probe.heads[head].patterns[p].selectivity;
     if (other && !(selectivity > best)) continue;
     other = p;
@@ -157,7 +160,9 @@ void CircuitTracker::Impl::enter(const ProbeEvidence& probe, size_t pattern,
     }
   }
   const bool tested = !probe.nulls.empty() && probe.nulls[pattern].margin.has_value();
-  circuit.critical_margin_z = tested ? probe.nulls[pattern].margin->critical_z : kNaN;
+  // A probe whose answer was clear early has no critical value of its own: the last one stands.
+  if (tested && !std::isnan(probe.nulls[pattern].margin->critical_z))
+    circuit.critical_margin_z = probe.nulls[pattern].margin->critical_z;
   if (circuit.has_formed()) return;
   circuit.margin_run.count(any_of(evidence, &HeadEvidence::margin), state.now);
   circuit.mass_run.count(any_of(evidence, &HeadEvidence::mass), state.now);
@@ -179,20 +184,44 @@ void CircuitTracker::Impl::leave(const ProbeEvidence& probe, size_t pattern,
   }
 }
 
+void CircuitTracker::Impl::reopen(const ProbeEvidence& probe, size_t pattern,
+                                  const std::vector<size_t>& formed, std::vector<Event>& events) {
+  CircuitLife& circuit = state.circuits[pattern];
+  if (circuit.judged_heads.empty()) return;
+  const auto judged = std::count_if(formed.begin(), formed.end(), [&](size_t h) {
+    return std::binary_search(circuit.judged_heads.begin(), circuit.judged_heads.end(),
+                              state.head_ids[h]);
+  });
+  if (2 * judged >= std::ssize(formed)) return;
+  circuit.judged_heads.clear();
+  circuit.tried_heads.clear();
+  circuit.verified = {};
+  if (circuit.state == kFormed) return;
+  circuit.state = kFormed;
+  events.push_back(event_of(probe, pattern, kFormed, formed, circuit.formed));
+  events.back().rule += "; most of its heads were not in the last verdict";
+}
+
 void CircuitTracker::Impl::settle(const ProbeEvidence& probe, size_t pattern,
                                   const Changes& changes, std::vector<Event>& events) {
   CircuitLife& circuit = state.circuits[pattern];
   const auto emerging = numbers_in(circuit, kEmerging);
   const auto formed = numbers_in(circuit, kFormed);
   if (circuit.has_formed()) {
-    if (!formed.empty()) return;
+    if (!formed.empty()) {
+      reopen(probe, pattern, formed, events);
+      return;
+    }
     events.push_back(event_of(probe, pattern, kLost, changes.lost, state.now));
     if (changes.all_converted) {
       events.back().kind = "converted";
       events.back().rule += "; each head that left at this probe is formed in another pattern";
     }
     circuit.state = kLost;
-    circuit.judged = false;
+    circuit.tried_heads.clear();
+    circuit.judged_heads.clear();
+    circuit.attempts = 0;
+    circuit.level_spent = 0;
     circuit.margin_run = circuit.mass_run = {};
   }
   const bool emerges = changes.emerging.step >= 0 || !emerging.empty();

@@ -1,20 +1,106 @@
 #include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <random>
 #include <stdexcept>
 
+#include "csrc/circuits/judging.h"
 #include "csrc/circuits/text.h"
 #include "headscope/ablation.h"
 
 namespace headscope {
+namespace circuits {
 namespace {
 
-using circuits::number;
+constexpr Interval kUnknown{kNaN, kNaN};
 
-constexpr size_t kFewestExamples = 8;
+bool all_finite(std::span<const double> losses) {
+  return std::all_of(losses.begin(), losses.end(), [](double loss) { return std::isfinite(loss); });
+}
 
-void validate(const AblationLosses& losses, const ControlSets& controls, const VerdictRule& rule) {
+double effect_of(std::span<const double> losses, std::span<const double> baseline) {
+  return mean(losses) - mean(baseline.first(std::min(losses.size(), baseline.size())));
+}
+
+double control_mean(const AblationLosses& losses) {
+  std::vector<double> effects;
+  for (const auto& control : losses.controls)
+    effects.push_back(effect_of(control, losses.baseline));
+  return mean(effects);
+}
+
+bool reaches_ratio(const AblationLosses& losses, const VerdictRule& rule) {
+  return effect_of(losses.ablated, losses.baseline) >= rule.min_ratio * control_mean(losses);
+}
+
+}  // namespace
+
+Interval effect_interval(const AblationLosses& losses, const VerdictRule& rule) {
+  const size_t examples = losses.baseline.size();
+  if (examples < kFewestExamples || !all_finite(losses.baseline) || !all_finite(losses.ablated))
+    return kUnknown;
+  return bootstrap_interval(
+      examples, rule.confidence, rule.resamples, rule.seed, [&](std::mt19937_64& engine) {
+        double sum = 0;
+        for (size_t i = 0; i < examples; ++i) {
+          const size_t drawn = draw_below(engine, examples);
+          sum += losses.ablated[drawn] - losses.baseline[drawn];
+        }
+        return sum / static_cast<double>(examples);
+      });
+}
+
+Interval difference_interval(const AblationLosses& losses, const VerdictRule& rule) {
+  const size_t examples = losses.baseline.size(), sets = losses.controls.size();
+  if (sets == 0 || examples < kFewestExamples || !all_finite(losses.ablated)) return kUnknown;
+  for (const auto& control : losses.controls)
+    if (!all_finite(control)) return kUnknown;
+  std::vector<double> weight(sets);
+  return bootstrap_interval(
+      examples, rule.confidence, rule.resamples, rule.seed + 1, [&](std::mt19937_64& engine) {
+        std::fill(weight.begin(), weight.end(), 0.0);
+        for (size_t c = 0; c < sets; ++c)
+          weight[draw_below(engine, sets)] += 1 / static_cast<double>(sets);
+        double sum = 0;
+        for (size_t i = 0; i < examples; ++i) {
+          const size_t drawn = draw_below(engine, examples);
+          double difference = losses.ablated[drawn];
+          for (size_t c = 0; c < sets; ++c)
+            if (weight[c] > 0) difference -= weight[c] * losses.controls[c][drawn];
+          sum += difference;
+        }
+        return sum / static_cast<double>(examples);
+      });
+}
+
+bool has_effect(const AblationLosses& losses, const VerdictRule& rule) {
+  return effect_interval(losses, rule).low > rule.smallest_effect;
+}
+
+bool beats_controls(const AblationLosses& losses, const VerdictRule& rule) {
+  if (losses.controls.empty()) return true;
+  return reaches_ratio(losses, rule) && difference_interval(losses, rule).low > 0;
+}
+
+int64_t as_strong(const AblationLosses& losses) {
+  if (losses.labelled.empty()) return 0;
+  const std::span<const double> own(losses.ablated);
+  const double effect = effect_of(own.first(losses.labelled[0].size()), losses.baseline);
+  // A loss that is not finite counts against the circuit.
+  return std::count_if(losses.labelled.begin(), losses.labelled.end(), [&](const auto& set) {
+    return !(effect_of(set, losses.baseline) < effect);
+  });
+}
+
+}  // namespace circuits
+
+namespace {
+
+using namespace circuits;
+
+/// A quarter of the label sets as strong: others of the layers matter as much.
+constexpr double kCommon = 0.25;
+
+void validate(const AblationLosses& losses, const ControlSets& controls, const LabelSets& labels,
+              const VerdictRule& rule) {
   const size_t examples = losses.baseline.size();
   const auto check = [&](const char* what, size_t size) {
     if (size != examples)
@@ -24,141 +110,146 @@ void validate(const AblationLosses& losses, const ControlSets& controls, const V
   check("with the heads ablated", losses.ablated.size());
   for (const auto& control : losses.controls) check("with a control ablated", control.size());
   if (!losses.upper_bound.empty()) check("with whole layers ablated", losses.upper_bound.size());
-  if (losses.controls.size() != controls.sets.size())
+  for (const auto& head : losses.single_heads) check("with a single head ablated", head.size());
+  for (const auto& set : losses.labelled)
+    if (set.size() != losses.labelled[0].size() || set.empty() || set.size() > examples)
+      throw std::invalid_argument("judge_ablation: a label set with " +
+                                  std::to_string(set.size()) + " losses beside " +
+                                  std::to_string(losses.labelled[0].size()) + " of the first, " +
+                                  std::to_string(examples) + " without ablation");
+  if (losses.controls.size() > controls.sets.size())
     throw std::invalid_argument("judge_ablation: losses of " +
                                 std::to_string(losses.controls.size()) + " controls for " +
                                 std::to_string(controls.sets.size()) + " control sets");
+  if (losses.labelled.size() > labels.sets.size())
+    throw std::invalid_argument("judge_ablation: losses of " +
+                                std::to_string(losses.labelled.size()) + " label sets for " +
+                                std::to_string(labels.sets.size()));
   if (!(rule.confidence > 0 && rule.confidence < 1) || rule.resamples < 1)
     throw std::invalid_argument("judge_ablation: confidence " + std::to_string(rule.confidence) +
                                 " must lie between 0 and 1, resamples " +
                                 std::to_string(rule.resamples) + " be 1 or more");
 }
 
-double mean(std::span<const double> values) {
-  if (values.empty()) return kNaN;
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+std::string nats(double value) { return number(value) + " nats"; }
+
+std::string interval_text(double low, double high) {
+  return "[" + number(low) + ", " + number(high) + "]";
 }
 
-/// Linear interpolation between order statistics, as numpy's default.
-double quantile(const std::vector<double>& sorted, double q) {
-  const double place = q * static_cast<double>(sorted.size() - 1);
-  const auto low = static_cast<size_t>(place);
-  const size_t high = std::min(low + 1, sorted.size() - 1);
-  return sorted[low] + (place - static_cast<double>(low)) * (sorted[high] - sorted[low]);
-}
-
-/// Percentile interval of the mean over examples drawn with replacement.
-void bootstrap(std::span<const double> differences, const VerdictRule& rule,
-               AblationReport& report) {
-  std::mt19937_64 engine(rule.seed);
-  const auto examples = differences.size();
-  std::vector<double> means(static_cast<size_t>(rule.resamples));
-  for (double& resampled : means) {
-    double sum = 0;
-    for (size_t i = 0; i < examples; ++i)
-      sum += differences[static_cast<size_t>(
-          (static_cast<unsigned __int128>(engine()) * examples) >> 64)];
-    resampled = sum / static_cast<double>(examples);
+/// Effect, controls and labels in words, as far as they were run.
+std::string facts(const AblationReport& report, const ControlSets& controls,
+                  const VerdictRule& rule) {
+  std::string text = "effect " + nats(report.effect) + ", " + number(100 * rule.confidence) +
+                     " % interval " + interval_text(report.effect_low, report.effect_high) +
+                     " over " + std::to_string(report.examples) + " examples";
+  const size_t sets = report.control_effects.size();
+  if (sets > 0) {
+    text += "; " + std::to_string(sets) +
+            (sets == 1 ? " disjoint control set" : " disjoint control sets") +
+            (controls.all_that_exist ? ", all that exist" : "") + ", mean effect " +
+            number(report.control_mean) + ", difference " +
+            interval_text(report.difference_low, report.difference_high);
+    if (controls.relaxed) text += ", some of their heads at or above the recall threshold";
+    if (controls.short_layers) text += ", smaller where a layer had too few other heads";
   }
-  std::sort(means.begin(), means.end());
-  const double tail = (1 - rule.confidence) / 2;
-  report.difference_low = quantile(means, tail);
-  report.difference_high = quantile(means, 1 - tail);
-}
-
-std::vector<double> differences_of(const AblationLosses& losses) {
-  std::vector<double> differences(losses.ablated);
-  for (size_t i = 0; i < differences.size(); ++i) {
-    double sum = 0;
-    for (const auto& control : losses.controls) sum += control[i];
-    differences[i] -= sum / static_cast<double>(losses.controls.size());
-  }
-  return differences;
-}
-
-/// On how many controls a verdict rests, and with which compromises.
-std::string basis(const AblationReport& report, const ControlSets& controls) {
-  const size_t count = report.control_effects.size();
-  std::string text =
-      "rests on " + std::to_string(count) + (count == 1 ? " control set" : " control sets");
-  if (controls.all_that_exist) text += ", all that exist";
-  text += " (attainable p " + number(report.attainable_p) + ")";
-  if (controls.relaxed) text += "; some control heads are at or above the recall threshold";
-  if (controls.short_layers)
-    text += "; a layer had too few other heads, so controls are smaller there";
+  if (!report.label_effects.empty())
+    text += "; random labelling p " + number(report.p_value) + " of " +
+            std::to_string(report.label_effects.size()) + " sets, level " + number(report.level);
   return text;
 }
 
-std::string interval(const AblationReport& report, const VerdictRule& rule) {
-  return number(100 * rule.confidence) + " % interval of effect minus controls [" +
-         number(report.difference_low) + ", " + number(report.difference_high) + "] nats";
+std::string what_labels_lack(const LabelSets& labels, const LabelTest& test) {
+  if (1 / labels.exist > test.level)
+    return "too few heads: of " + number(labels.exist) +
+           " sets of this size in these layers the smallest p is " + number(1 / labels.exist) +
+           ", the level left " + number(test.level);
+  return "a level of " + number(test.level) +
+         " is left after earlier attempts, and more label sets than VerdictRule::most_label_sets "
+         "would be needed for it";
 }
 
-/// Empty when every condition of `verified` holds, else the first that does not.
-std::string missing_for_verified(const AblationReport& report, const VerdictRule& rule) {
-  const double largest =
-      *std::max_element(report.control_effects.begin(), report.control_effects.end());
-  if (!(report.effect > 0)) return "the effect " + number(report.effect) + " is not above 0";
-  if (!(report.difference_low > 0)) return "the interval reaches 0";
-  if (!(report.effect >= rule.min_ratio * report.control_mean))
-    return "the effect " + number(report.effect) + " is below " + number(rule.min_ratio) +
-           " times the control mean " + number(report.control_mean);
-  if (!(report.effect > largest))
-    return "a control reaches " + number(largest) + ", the effect is " + number(report.effect);
-  return {};
-}
-
-void decide(const ControlSets& controls, const VerdictRule& rule, AblationReport& report) {
-  const std::string missing = missing_for_verified(report, rule);
-  const std::string facts = interval(report, rule) + "; " + basis(report, controls);
-  if (missing.empty()) {
-    report.verdict = CircuitState::kVerified;
-    report.reason = "verified: effect " + number(report.effect) + " nats, control mean " +
-                    number(report.control_mean) + ", " + facts;
-  } else if (report.difference_high < rule.smallest_effect) {
-    report.verdict = CircuitState::kNotCausal;
-    report.reason = "not causal: the interval lies below the smallest effect of interest, " +
-                    number(rule.smallest_effect) + " nats; " + facts;
-  } else {
-    report.reason = "inconclusive: " + missing + "; " + facts;
+/// The verdict and what it rests on: "verified: ...".
+std::pair<CircuitState, std::string> decide(const AblationLosses& losses, const LabelSets& labels,
+                                            const LabelTest& test, const VerdictRule& rule,
+                                            const AblationReport& report) {
+  using enum CircuitState;
+  if (report.effect_high < rule.smallest_effect)
+    return {kNotCausal, "not causal: the effect lies below the smallest of interest, " +
+                            nats(rule.smallest_effect)};
+  if (!(report.effect_low > rule.smallest_effect))
+    return {kInconclusive, "inconclusive: the effect's interval holds the smallest of interest, " +
+                               nats(rule.smallest_effect) + "; more distinct examples narrow it"};
+  if (!losses.controls.empty() && !reaches_ratio(losses, rule))
+    return {kUnspecific, "unspecific: the heads matter, and others of their layers matter more "
+                         "than a " + number(rule.min_ratio) + "rd of it"};
+  if (!losses.controls.empty() && !(report.difference_low > 0))
+    return {kInconclusive, "inconclusive: the difference from the controls reaches 0"};
+  if (!test.possible()) return {kInconclusive, "inconclusive: " + what_labels_lack(labels, test)};
+  switch (test.after(std::ssize(losses.labelled), as_strong(losses))) {
+    case LabelTest::Answer::kPassed:
+      return {kVerified, "verified"};
+    case LabelTest::Answer::kFailed:
+      if (report.p_value >= kCommon)
+        return {kUnspecific, "unspecific: the heads matter, and other sets of their layers matter "
+                             "as much"};
+      return {kInconclusive, "inconclusive: other sets of these layers reach the effect, so that "
+                             "p is above the level"};
+    case LabelTest::Answer::kOpen:
+      break;
   }
-}
-
-bool all_finite(const AblationReport& report) {
-  return std::isfinite(report.baseline_loss) && std::isfinite(report.ablated_loss) &&
-         std::all_of(report.control_effects.begin(), report.control_effects.end(),
-                     [](double effect) { return std::isfinite(effect); });
+  return {kInconclusive, "inconclusive: random labelling was not finished"};
 }
 
 }  // namespace
 
 void judge_ablation(const AblationLosses& losses, const ControlSets& controls,
-                    const VerdictRule& rule, AblationReport& report) {
-  validate(losses, controls, rule);
+                    const LabelSets& labels, const LabelTest& test, const VerdictRule& rule,
+                    AblationReport& report) {
+  validate(losses, controls, labels, rule);
+  const auto effect = [&](const std::vector<double>& ablated) {
+    return effect_of(ablated, losses.baseline);
+  };
   report.examples = std::ssize(losses.baseline);
   report.baseline_loss = mean(losses.baseline);
   report.ablated_loss = mean(losses.ablated);
-  report.effect = report.ablated_loss - report.baseline_loss;
+  report.effect = effect(losses.ablated);
   report.control_effects.clear();
-  for (const auto& control : losses.controls)
-    report.control_effects.push_back(mean(control) - report.baseline_loss);
-  report.control_sets = controls.sets;
+  for (const auto& control : losses.controls) report.control_effects.push_back(effect(control));
+  report.control_sets.assign(controls.sets.begin(),
+                             controls.sets.begin() + std::ssize(losses.controls));
   report.control_mean = mean(report.control_effects);
-  report.upper_bound_effect = mean(losses.upper_bound) - report.baseline_loss;
-  report.attainable_p = 1 / static_cast<double>(losses.controls.size() + 1);
-  report.difference_low = report.difference_high = kNaN;
+  report.label_effects.clear();
+  for (const auto& set : losses.labelled) report.label_effects.push_back(effect(set));
+  report.labelled_effect = report.p_value = report.level = kNaN;
+  if (!losses.labelled.empty()) {
+    const std::span<const double> own(losses.ablated);
+    report.labelled_effect = effect_of(own.first(losses.labelled[0].size()), losses.baseline);
+    report.p_value = (1 + static_cast<double>(as_strong(losses))) /
+                     (1 + static_cast<double>(losses.labelled.size()));
+    report.level = test.level;
+  }
+  report.single_head_effects.clear();
+  for (const auto& head : losses.single_heads) report.single_head_effects.push_back(effect(head));
+  report.upper_bound_effect = effect(losses.upper_bound);
+  report.attainable_p = 1 / labels.exist;
+  const Interval own = effect_interval(losses, rule), apart = difference_interval(losses, rule);
+  report.effect_low = own.low;
+  report.effect_high = own.high;
+  report.difference_low = apart.low;
+  report.difference_high = apart.high;
   report.verdict = CircuitState::kInconclusive;
 
-  if (losses.controls.empty())
-    report.reason = "inconclusive: no control set exists in the layers of the heads";
-  else if (losses.baseline.size() < kFewestExamples)
+  if (losses.baseline.size() < kFewestExamples) {
     report.reason = "inconclusive: " + std::to_string(losses.baseline.size()) +
-                    " examples, a bootstrap needs " + std::to_string(kFewestExamples) + " or more";
-  else if (!all_finite(report))
+                    " distinct examples, an interval needs " + std::to_string(kFewestExamples) +
+                    " or more";
+  } else if (std::isnan(own.low)) {
     report.reason = "inconclusive: a loss is not finite";
-  else {
-    bootstrap(differences_of(losses), rule, report);
-    decide(controls, rule, report);
+  } else {
+    const auto [verdict, why] = decide(losses, labels, test, rule, report);
+    report.verdict = verdict;
+    report.reason = why + "; " + facts(report, controls, rule);
   }
 }
 

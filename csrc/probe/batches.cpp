@@ -125,6 +125,11 @@ ProbeOptions resolved(ProbeOptions options) {
     refuse("the token range [" + std::to_string(options.token_low) + ", " +
            std::to_string(options.token_high) + ") must hold at least 8 values");
   }
+  if (options.position_queries < 0 || options.position_queries > 16) {
+    refuse("position_queries must be 0 to 16, got " + std::to_string(options.position_queries));
+  }
+  // The reference's fixed control positions belong to its one query.
+  if (options.controls == ControlPositions::kReference50) options.position_queries = 0;
   if (options.patterns.empty())
     refuse("at least one pattern is needed; leave patterns at standard_patterns()");
   validate_patterns(options.patterns);

@@ -23,6 +23,19 @@ std::set<int64_t> special_positions(const std::vector<Positions>& targets, int64
 
 }  // namespace
 
+std::vector<int64_t> ProbePlan::contexts() const {
+  std::vector<int64_t> all(patterns.size(), span);
+  if (queries.queries > 0)
+    for (const size_t p : queries.patterns) all[p] = queries.span;
+  return all;
+}
+
+int64_t ProbePlan::place_in_queries(size_t pattern) const {
+  if (queries.queries == 0) return -1;
+  const auto found = std::find(queries.patterns.begin(), queries.patterns.end(), pattern);
+  return found == queries.patterns.end() ? -1 : found - queries.patterns.begin();
+}
+
 ProbePlan plan_probe(const at::Tensor& tokens_in, const ProbeOptions& options) {
   const at::Tensor tokens = tokens_in.contiguous();
   const size_t pattern_count = options.patterns.size();
@@ -33,6 +46,8 @@ ProbePlan plan_probe(const at::Tensor& tokens_in, const ProbeOptions& options) {
   plan.controls = options.controls;
   plan.candidate.assign(pattern_count, {});
   plan.target_count.assign(pattern_count, {});
+  plan.left_out.assign(pattern_count, 0);
+  plan.queries = plan_queries(tokens, options);
 
   plan.span = options.window > 0 ? std::min(options.window, plan.context) : plan.context;
   const int64_t first_seen = plan.context - plan.span;
@@ -64,14 +79,17 @@ ProbePlan plan_probe(const at::Tensor& tokens_in, const ProbeOptions& options) {
           column_of.emplace(own, column);
           columns.push_back(own);
         }
-        if (column >= 0) column_positions[p].insert(own.begin(), own.end());
+        if (column >= 0)
+          column_positions[p].insert(own.begin(), own.end());
+        else
+          ++plan.left_out[p];
       }
       plan.candidate[p].push_back(column);
       targets[static_cast<size_t>(n)].push_back(std::move(own));
     }
   }
   plan.candidate_sets = static_cast<int64_t>(columns.size());
-  plan.groups = plan.uniform_group(ProbePlan::kUniformCandidates);
+  plan.groups = plan.candidate_group(plan.candidate_sets);
 
   const Positions reference = reference_control_positions(plan.context);
   for (int64_t begin = 0; begin < plan.examples; begin += options.micro_batch) {
@@ -86,7 +104,7 @@ ProbePlan plan_probe(const at::Tensor& tokens_in, const ProbeOptions& options) {
       }
       for (const auto& positions : own) table.add(positions);
       for (size_t p = 0; p < pattern_count; ++p) {
-        if (plan.patterns[p].null == NullKind::kUniformControls) {
+        if (plan.patterns[p].null == NullKind::kEffectBound) {
           table.add(ordinary);
           continue;
         }
@@ -98,13 +116,6 @@ ProbePlan plan_probe(const at::Tensor& tokens_in, const ProbeOptions& options) {
       }
       table.add(plan.controls == ControlPositions::kReference50 ? reference : ordinary);
       for (const auto& column : columns) table.add(column);
-      const Positions singles =
-          evenly_spaced(ordinary, static_cast<size_t>(ProbePlan::kUniformCandidates));
-      for (int64_t i = 0; i < ProbePlan::kUniformCandidates; ++i) {
-        table.add(std::span(singles).subspan(std::min(static_cast<size_t>(i), singles.size()),
-                                             static_cast<size_t>(i) < singles.size() ? 1 : 0));
-      }
-      plan.uniform_count.push_back(static_cast<int64_t>(singles.size()));
     }
     plan.chunks.push_back({tokens.narrow(0, begin, count).clone(),
                            at::full({count, 1}, plan.context - 1, at::kLong), table.targets(),

@@ -5,12 +5,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "csrc/probe/query_plan.h"
 #include "headscope/probe_batch.h"
 
 namespace headscope {
 
-/// What attention_mass is asked about the last row of every probe example, and where in its groups
-/// each answer lies.
+/// What attention_mass is asked about the last query of every probe example, and where in its
+/// groups each answer lies; `queries` has the same for patterns defined by a position.
 ///
 /// Groups of a row, in order, for P patterns, of which those with NullKind::kPermuteTargets are
 /// "permuted":
@@ -20,11 +21,10 @@ namespace headscope {
 ///   2P             the control positions of the selectivity
 ///   [2P + 1, ...)  the candidate target sets of the permuted patterns, common to all rows (one
 ///                  column each)
-///   then           kUniformCandidates single control positions of the row (padded with empty
-///                  groups)
 struct ProbePlan {
-  static constexpr int64_t kUniformCandidates = 32;
-  static constexpr int64_t kMaxCandidateSets = 256;
+  /// Distinct target sets that enter the permutation tests. Rows of further ones are counted in
+  /// left_out: their selectivity is read, their margin is not tested.
+  static constexpr int64_t kMaxCandidateSets = 512;
 
   struct Chunk {
     at::Tensor tokens;   ///< [n, T]
@@ -36,6 +36,7 @@ struct ProbePlan {
   int64_t examples = 0;
   int64_t context = 0;
   int64_t span = 0;  ///< last keys that count, min(window, T): what thresholds scale with
+  QueryPlan queries;
   int64_t groups = 0;
   std::vector<Pattern> patterns;
   ControlPositions controls = ControlPositions::kMeasuredWithoutSpecial;
@@ -44,7 +45,12 @@ struct ProbePlan {
   /// [pattern][row]: the row's own candidate set; -1: none (permuted patterns only).
   std::vector<std::vector<int32_t>> candidate;
   int64_t candidate_sets = 0;
-  std::vector<int64_t> uniform_count;  ///< [row]: single control positions that exist
+  std::vector<int64_t> left_out;  ///< [pattern] rows beyond kMaxCandidateSets
+
+  /// What the threshold of each pattern scales with.
+  std::vector<int64_t> contexts() const;
+  /// The pattern's place in `queries`; -1: it is read at the last query.
+  int64_t place_in_queries(size_t pattern) const;
 
   int64_t target_group(size_t pattern) const { return static_cast<int64_t>(pattern); }
   int64_t reference_group(size_t pattern) const {
@@ -52,7 +58,6 @@ struct ProbePlan {
   }
   int64_t control_group() const { return 2 * static_cast<int64_t>(patterns.size()); }
   int64_t candidate_group(int64_t set) const { return control_group() + 1 + set; }
-  int64_t uniform_group(int64_t i) const { return control_group() + 1 + candidate_sets + i; }
 };
 
 /// Plans the probe over `tokens` [N, T] i64. A pattern's target outside [0, T) is dropped; controls

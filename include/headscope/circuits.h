@@ -37,8 +37,8 @@ struct CircuitRules {
   int64_t planned_probes = 100;
   /// Probes that must agree before any change, entering or leaving.
   int64_t probes_in_a_row = 2;
-  /// Effect that `emerging` needs besides its test, as a ratio: ln of it in nats above the score's
-  /// null mean for the margin, a selectivity for the mass. Alone where there is no test.
+  /// Effect that `emerging` needs besides its test, as a ratio: a margin of its ln in nats, or a
+  /// selectivity. Alone where there is no test.
   double emerging_selectivity = 2;
   /// Attention mass that `formed` needs.
   double mass_floor = 0.1;
@@ -48,8 +48,8 @@ struct CircuitRules {
   double class_at_256 = 30;
   /// Thresholds at equal attention mass, x(T) = x(256) (T - 1) / 255; false: x(256) at any T.
   bool scale_to_context = true;
-  /// Fewest probes between two verifications of one circuit. Doubles with every further
-  /// inconclusive verdict in a row.
+  /// Fewest probes between two verifications of one circuit. Doubles with every further one since
+  /// the circuit formed.
   int64_t retry_probes = 8;
   /// Begins the rule of every event.
   std::string name = "headscope";
@@ -85,7 +85,10 @@ struct ProbeEvidence {
 /// probes and verdicts.
 ///
 ///   head level     dormant -> emerging -> formed -> lost (lost heads may emerge again)
-///   pattern level  dormant -> emerging -> formed -> verified | not_causal | inconclusive -> lost
+///   pattern level  dormant -> emerging -> formed -> a verdict -> lost
+///
+/// A verdict is verified, not_causal, unspecific or inconclusive. It is about the heads that were
+/// ablated: once most of the circuit's heads were not among them, the circuit is formed again.
 ///
 /// docs/math.md section 6 has every transition. A NaN reading (or one that is not finite) holds a
 /// head where it is: it neither advances nor breaks a streak, the probes in a row with one answer.
@@ -97,8 +100,13 @@ struct ProbeEvidence {
 /// lead measured alike at both ends. Not thread-safe. save() and load() copy its state.
 class CircuitTracker {
  public:
-  /// context  T of the probe
-  /// Throws std::invalid_argument on context < 2, no patterns, or rules out of range.
+  /// contexts  T of the probe that thresholds scale with, one for each pattern: patterns that are
+  ///           read at several query positions have a shorter one (ProbePlan)
+  /// Throws std::invalid_argument on a context < 2, no patterns, other numbers of contexts, or rules
+  /// out of range.
+  HEADSCOPE_API CircuitTracker(std::vector<Pattern> patterns, std::vector<int64_t> contexts,
+                               CircuitRules rules = {});
+  /// The same context for all patterns.
   HEADSCOPE_API CircuitTracker(std::vector<Pattern> patterns, int64_t context,
                                CircuitRules rules = {});
   HEADSCOPE_API ~CircuitTracker();
@@ -123,14 +131,20 @@ class CircuitTracker {
   struct Due {
     size_t pattern;             ///< index among the tracker's patterns
     std::vector<HeadId> heads;  ///< its formed heads
+    int64_t attempt = 0;        ///< attempts on this circuit before: which held-out rows are fresh
+    double level_spent = 0;     ///< of VerdictRule::level, by these
   };
   /// The circuit that should be verified next: formed without a verdict, with other heads than at
-  /// its last verdict, or inconclusive; and retry_probes after its last verification. Of several
-  /// the one that has waited longest. Patterns with BehaviourMetric::kNone are never due.
+  /// its last verdict, or with a verdict other than verified; and retry_probes after its last
+  /// verification. Of several the one that has waited longest. Patterns with
+  /// BehaviourMetric::kNone are never due.
   HEADSCOPE_API std::optional<Due> verification_due() const;
 
+  /// Every circuit that has formed and has a metric, due or not.
+  HEADSCOPE_API std::vector<Due> formed_circuits() const;
+
   /// Enters the outcome of an ablation (only of the metric that decides, AblationReport::gate),
-  /// returns its events. A report on a circuit that was lost meanwhile, or of which no head is
+  /// returns its events: none when nothing changed. An inconclusive one takes no verdict away. A report on a circuit that was lost meanwhile, or of which no head is
   /// formed any more, changes nothing. Throws std::invalid_argument on an unknown pattern, or a
   /// state that is no verdict.
   HEADSCOPE_API std::vector<Event> apply_verdict(const AblationReport& report, double tokens,
@@ -138,6 +152,8 @@ class CircuitTracker {
 
   /// One reading for each pattern, in order.
   HEADSCOPE_API std::vector<CircuitReading> readings() const;
+  /// T that a pattern's threshold scales with.
+  HEADSCOPE_API int64_t context(size_t pattern) const;
   /// State of one head in a pattern's circuit.
   HEADSCOPE_API CircuitState head_state(size_t pattern, HeadId head) const;
   /// Selectivity that `formed` needs for a pattern at this context.

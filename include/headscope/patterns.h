@@ -15,8 +15,9 @@ enum class NullKind {
   /// Targets permuted across rows, which keeps how often each position is a target. For patterns
   /// defined by content: induction, duplicate-token.
   kPermuteTargets,
-  /// Each row's target redrawn among its control positions. For patterns defined by a position.
-  kUniformControls,
+  /// None is drawn: the mean margin over rows and several query positions must lie above its floor
+  /// by a family-wise lower bound. For patterns defined by a position, which nothing permutes.
+  kEffectBound,
 };
 
 /// The behaviour whose loss an ablation is judged by. kNone: the circuit is never verified.

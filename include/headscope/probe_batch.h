@@ -80,13 +80,19 @@ struct ProbeOptions {
   int64_t token_high = -1;
   uint32_t seed = 42;
   std::vector<Pattern> patterns = standard_patterns();
+  /// Query positions of each row, 0..16, at which patterns defined by a position are read. 0: at
+  /// the last token only, as the reference does (and with kReference50 always); then nothing tells
+  /// them from a fixed position, and they have no test.
+  int64_t position_queries = 4;
   ControlPositions controls = ControlPositions::kMeasuredWithoutSpecial;
   /// Runs N rows of tokens uniform over the vocabulary too, for the participation ratio's null.
   /// Doubles the probe's forwards.
   bool pr_null = true;
   /// Ablates formed circuits, on a probe of other tokens.
   bool verify = true;
-  /// [M, >= context / 2] i64 real tokens for the repeated block; undefined: random tokens.
+  /// [M, >= context / 2] i64 real tokens for the repeated block, 8 distinct stretches of context /
+  /// 2 at least; undefined: random tokens. Each attempt on a circuit takes rows that earlier ones
+  /// have not used, as long as there are such: give 2 examples or more.
   at::Tensor held_out = {};
   /// The smallest sliding window of the layers in which induction should be found, at least 16; 0:
   /// none. Planted pairs, controls and the repeat lie within it, and thresholds scale with it

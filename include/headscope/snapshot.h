@@ -219,12 +219,13 @@ enum class CircuitState {
   kFormed,
   kVerified,
   kNotCausal,
+  kUnspecific,
   kInconclusive,
   kLost
 };
-inline constexpr int kCircuitStates = 7;
+inline constexpr int kCircuitStates = 8;
 
-/// "dormant", "emerging", "formed", "verified", "not_causal", "inconclusive", "lost".
+/// "dormant", "emerging", "formed", "verified", "not_causal", "unspecific", "inconclusive", "lost".
 HEADSCOPE_API const char* to_string(CircuitState state);
 /// The reverse; throws std::invalid_argument that names the value.
 HEADSCOPE_API CircuitState circuit_state_from_string(const std::string& name);
@@ -255,16 +256,24 @@ struct AblationReport {
   double baseline_loss = kNaN;
   double ablated_loss = kNaN;
   double effect = kNaN;                           ///< ablated - baseline
-  std::vector<double> control_effects;            ///< one for each control set
+  double effect_low = kNaN;                       ///< bootstrap interval of the effect
+  double effect_high = kNaN;
+  std::vector<double> control_effects;            ///< one for each disjoint control set
   std::vector<std::vector<HeadId>> control_sets;  ///< the heads of each
   std::vector<double> single_head_effects;  ///< of each head alone; with fewer than 8 controls
   double control_mean = kNaN;               ///< mean of control_effects
   double difference_low = kNaN;             ///< bootstrap interval of effect - control mean
   double difference_high = kNaN;
+  /// Of random label sets, on their examples: sets of the same size in each layer, overlap allowed.
+  std::vector<double> label_effects;
+  double labelled_effect = kNaN;  ///< the circuit's effect on these examples
+  double p_value = kNaN;  ///< (1 + label sets at least as strong) / (1 + label sets); NaN: not run
+  double level = kNaN;    ///< what p_value is held against in this attempt; NaN: not run
   double upper_bound_effect = kNaN;  ///< all heads of the layers ablated; decides nothing
-  double attainable_p = kNaN;        ///< 1 / (controls + 1)
-  int64_t examples = 0;
-  CircuitState verdict = CircuitState::kInconclusive;  ///< verified, not causal or inconclusive
+  double attainable_p = kNaN;        ///< 1 / sets of this size that exist, the circuit's included
+  int64_t examples = 0;              ///< distinct ones
+  /// verified, not causal, unspecific or inconclusive
+  CircuitState verdict = CircuitState::kInconclusive;
   std::string reason;  ///< the verdict in words, with the number of controls it rests on
 };
 
@@ -273,8 +282,9 @@ struct CircuitReading {
   std::string pattern;
   CircuitState state = CircuitState::kDormant;
   std::vector<HeadId> heads;        ///< emerging heads while emerging, formed heads after
+  std::vector<HeadId> judged_heads;  ///< those that the standing verdict is about
   double formed_threshold = kNaN;   ///< selectivity x(T) that `formed` needs at this context
-  double critical_margin_z = kNaN;  ///< family-wise critical value of the last probe
+  double critical_margin_z = kNaN;  ///< family-wise critical value, last that was resolved
   double best_selectivity = kNaN;   ///< of all heads, last probe
   int64_t emerging_step = -1;       ///< first of the probes in a row that made it emerging
   int64_t margin_step = -1;         ///< first of the probes in a row whose margin beats its null

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
 #include <iterator>
 #include <set>
 
@@ -14,9 +15,6 @@
 namespace headscope {
 namespace {
 
-// The smallest level that a reasonable number of null draws resolves (1e5). Spending goes on at it
-// once the halves of CircuitRules::alpha are smaller, after about three times planned_probes.
-constexpr double kLeastAlpha = 1e-5;
 // Circuits that have formed are tested on every fourth probe.
 constexpr int64_t kSettledEvery = 4;
 
@@ -32,7 +30,7 @@ void Analysis::set_probe(std::shared_ptr<const ProbePlan> plan, std::string defi
   probe_heads_.clear();
   plan_ = std::move(plan);
   patterns_ = plan_->patterns;
-  tracker_.emplace(patterns_, plan_->span, options_.rules);
+  tracker_.emplace(patterns_, plan_->contexts(), options_.rules);
 }
 
 std::vector<HeadReading> Analysis::blank_readings(const Capture& capture) const {
@@ -121,13 +119,19 @@ void Analysis::take_probe(const Capture& capture, const CaptureInfo& info) {
   classify(snapshot);
 
   const int64_t probe_number = tracker_->probes() + 1;
-  double alpha = spent_alpha(options_.rules.alpha, static_cast<int64_t>(patterns_.size()),
-                             options_.rules.planned_probes, probe_number);
-  if (options_.rules.precursor == Precursor::kEither) alpha /= 2;  // two tests may call
-  alpha = std::max(alpha, kLeastAlpha);
-  std::vector<PatternNulls> nulls =
-      test_nulls(capture, *plan_, nulls_wanted(probe_number), alpha,
-                 options_.seed + static_cast<uint64_t>(probe_number), snapshot.heads);
+  const CircuitRules& rules = options_.rules;
+  double alpha = spent_alpha(rules.alpha, static_cast<int64_t>(patterns_.size()),
+                             rules.planned_probes, probe_number);
+  if (rules.precursor == Precursor::kEither) alpha /= 2;  // two tests may call
+  std::vector<PatternNulls> nulls(patterns_.size());
+  // A level of 0: the probe saves it for a later one.
+  if (alpha > 0) {
+    // The first probe draws all of its null: the critical value is on the page from then on.
+    const StopDrawing stop = probe_number == 1 ? StopDrawing::kNever : StopDrawing::kWhenClear;
+    nulls = test_nulls(capture, *plan_, nulls_wanted(probe_number), alpha,
+                       std::log(rules.emerging_selectivity),
+                       options_.seed + static_cast<uint64_t>(probe_number), stop, snapshot.heads);
+  }
 
   const std::scoped_lock lock(mutex_);
   forget_reshaped(capture);
@@ -288,17 +292,7 @@ std::optional<CircuitTracker::Due> Analysis::verification_due() const {
 }
 
 std::vector<CircuitTracker::Due> Analysis::formed_circuits() const {
-  std::vector<CircuitTracker::Due> formed;
-  if (!tracker_) return formed;
-  const auto readings = tracker_->readings();
-  for (size_t p = 0; p < readings.size(); ++p) {
-    const CircuitState state = readings[p].state;
-    if (state == CircuitState::kDormant || state == CircuitState::kEmerging ||
-        state == CircuitState::kLost)
-      continue;
-    formed.push_back({p, readings[p].heads});
-  }
-  return formed;
+  return tracker_ ? tracker_->formed_circuits() : std::vector<CircuitTracker::Due>();
 }
 
 std::shared_ptr<const Snapshot> Analysis::last_probe() const {

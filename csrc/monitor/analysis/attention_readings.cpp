@@ -50,8 +50,9 @@ void finish_rows(const RowSums& sums, HeadReading& reading) {
 
 /// Sums of one pattern over rows for one head.
 struct PatternSums {
-  double mass = 0, margin = 0, control_mass = 0, lag_mass = 0, key_mass = 0;
-  int64_t targets = 0, controls = 0, rows = 0, hidden_rows = 0, margin_rows = 0, keys = 0;
+  double mass = 0, margin = 0, lag_mass = 0, key_mass = 0;
+  double target_density = 0, control_density = 0;  // attention per key, a row's mean
+  int64_t targets = 0, rows = 0, hidden_rows = 0, margin_rows = 0, keys = 0;
 
   /// A target that no key can be compared with (all masked) leaves the margin out, not the mass.
   void add_margin(float target_score, float reference_score) {
@@ -66,11 +67,11 @@ struct PatternSums {
                    int32_t target_keys, int32_t control_keys) {
     if (target_keys == 0 || control_keys == 0) return;
     const double own_control_mass = static_cast<double>(row.mass(control_group));
-    mass += static_cast<double>(row.mass(target_group));
-    control_mass += own_control_mass;
+    const double own_mass = static_cast<double>(row.mass(target_group));
+    mass += own_mass;
     lag_mass += own_control_mass * target_keys / control_keys;
-    targets += target_keys;
-    controls += control_keys;
+    target_density += own_mass / target_keys;
+    control_density += own_control_mass / control_keys;
     ++rows;
     add_margin(row.score(target_group), row.score(control_group));
   }
@@ -86,15 +87,80 @@ double key_mass(const LayerCapture& layer, int64_t h, const HostRows::Row& row) 
          std::exp(layer.sinks.const_data_ptr<double>()[h] - static_cast<double>(row.log_sum_exp()));
 }
 
-/// A group's log-mean-exp over the keys of it that are seen, not over all.
-float among_seen(float score, int64_t keys, int64_t seen) {
-  if (seen == keys || seen == 0) return score;
-  return score +
-         static_cast<float>(std::log(static_cast<double>(keys) / static_cast<double>(seen)));
+/// Attention per control key of a query.
+double control_density(const LayerCapture& layer, const ProbePlan& plan, const HostRows::Row& row,
+                       int64_t h, const SeenKeys& seen, int64_t n, int64_t r, int64_t targets,
+                       double mass) {
+  const auto keys = static_cast<double>(seen.in_row(n, r));
+  switch (plan.controls) {
+    case ControlPositions::kAnalytic:
+      return keys > 1 ? 1.0 / (keys - 1) : kNaN;
+    case ControlPositions::kMeasuredAll: {
+      const double others = keys - static_cast<double>(targets);
+      return others > 0 ? (key_mass(layer, h, row) - mass) / others : kNaN;
+    }
+    default: {
+      const int64_t group = plan.queries.ordinary_group();
+      return static_cast<double>(row.mass(group)) /
+             static_cast<double>(seen.in_group(n, group, r));
+    }
+  }
 }
 
 double selectivity_of(double mass_per_target, double mass_per_control) {
   return mass_per_target / std::max(mass_per_control, kControlFloor);
+}
+
+/// Readings of the patterns that are defined by a position, at the sampled queries.
+void read_queries(const LayerCapture& layer, const ProbePlan& plan, std::vector<RowSums>& row_sums,
+                  std::span<HeadReading> readings) {
+  const QueryPlan& queries = plan.queries;
+  const size_t patterns = queries.patterns.size();
+  std::vector<PatternSums> sums(readings.size() * patterns);
+  for (size_t c = 0; c < layer.query_attention.size(); ++c) {
+    const HostRows rows(layer.query_attention[c]);
+    const SeenKeys seen = SeenKeys::at_queries(layer, queries, c);
+    for (int64_t n = 0; n < rows.batch(); ++n) {
+      for (int64_t r = 0; r < rows.sampled(); ++r) {
+        const int64_t ordinary = seen.in_group(n, queries.ordinary_group(), r);
+        for (int64_t h = 0; h < rows.heads(); ++h) {
+          const HostRows::Row row = rows.row(n, h, r);
+          if (std::isnan(row.log_sum_exp())) row_sums[static_cast<size_t>(h)].finite = false;
+          if (!std::isfinite(row.log_sum_exp())) continue;
+          for (size_t i = 0; i < patterns; ++i) {
+            PatternSums& own = sums[static_cast<size_t>(h) * patterns + i];
+            const int64_t targets = seen.asked(n, queries.target_group(i), r);
+            if (targets == 0 || ordinary == 0) continue;
+            if (seen.in_group(n, queries.target_group(i), r) < targets) {
+              ++own.hidden_rows;
+              continue;
+            }
+            const auto mass = static_cast<double>(row.mass(queries.target_group(i)));
+            own.mass += mass;
+            own.target_density += mass / static_cast<double>(targets);
+            own.control_density +=
+                control_density(layer, plan, row, h, seen, n, r, targets, mass);
+            ++own.rows;
+            own.add_margin(row.score(queries.target_group(i)),
+                           among_seen(row.score(queries.ordinary_group()),
+                                      seen.asked(n, queries.ordinary_group(), r), ordinary));
+          }
+        }
+      }
+    }
+  }
+  for (size_t h = 0; h < readings.size(); ++h) {
+    for (size_t i = 0; i < patterns; ++i) {
+      const PatternSums& own = sums[h * patterns + i];
+      if (own.rows == 0 || own.rows < own.hidden_rows) continue;
+      PatternReading& reading = readings[h].patterns[queries.patterns[i]];
+      const double n = static_cast<double>(own.rows);
+      reading.mass = own.mass / n;
+      reading.control_mass = own.control_density / n;
+      reading.selectivity = selectivity_of(own.target_density / n, reading.control_mass);
+      reading.margin = own.mean_margin();
+    }
+  }
 }
 
 }  // namespace
@@ -136,9 +202,8 @@ void read_train_attention(const LayerCapture& layer, const std::vector<TrainPlan
       // alike.
       reading.mass =
           (own.mass - (patterns[p].null == NullKind::kPermuteTargets ? own.lag_mass : 0.0)) / n;
-      reading.control_mass = own.control_mass / static_cast<double>(own.controls);
-      reading.selectivity =
-          selectivity_of(own.mass / static_cast<double>(own.targets), reading.control_mass);
+      reading.control_mass = own.control_density / n;
+      reading.selectivity = selectivity_of(own.target_density / n, reading.control_mass);
       reading.margin = own.mean_margin();
     }
     finish_rows(row_sums[h], readings[h]);
@@ -156,10 +221,8 @@ void read_probe_attention(const LayerCapture& layer, const ProbePlan& plan,
   size_t example = 0;
   for (size_t c = 0; c < layer.attention.size(); ++c) {
     const HostRows rows(layer.attention[c]);
-    const SeenKeys seen(layer, plan, c);
-    const int64_t* offsets = plan.chunks[c].offsets.const_data_ptr<int64_t>();
+    const SeenKeys seen = SeenKeys::at_last(layer, plan, c);
     for (int64_t n = 0; n < rows.batch(); ++n, ++example) {
-      const int64_t* offset = offsets + n * plan.groups;
       const int64_t keys = seen.in_row(n);
       for (int64_t h = 0; h < rows.heads(); ++h) {
         const HostRows::Row row = rows.row(n, h, 0);
@@ -168,7 +231,7 @@ void read_probe_attention(const LayerCapture& layer, const ProbePlan& plan,
         control_positions[static_cast<size_t>(h)] += seen.in_group(n, plan.control_group());
         for (size_t p = 0; p < pattern_count; ++p) {
           const int64_t targets = plan.target_count[p][example];
-          if (targets == 0) continue;
+          if (targets == 0 || plan.place_in_queries(p) >= 0) continue;
           PatternSums& own = sums[static_cast<size_t>(h) * pattern_count + p];
           const int64_t target = plan.target_group(p), reference = plan.reference_group(p);
           if (seen.in_group(n, target) < targets) {
@@ -181,7 +244,7 @@ void read_probe_attention(const LayerCapture& layer, const ProbePlan& plan,
           own.key_mass += key_mass(layer, h, row);
           ++own.rows;
           own.add_margin(row.score(target),
-                         among_seen(row.score(reference), offset[reference + 1] - offset[reference],
+                         among_seen(row.score(reference), seen.asked(n, reference),
                                     seen.in_group(n, reference)));
         }
       }
@@ -210,8 +273,9 @@ void read_probe_attention(const LayerCapture& layer, const ProbePlan& plan,
       reading.selectivity = selectivity_of(own.mass / targets, reading.control_mass);
       reading.margin = own.mean_margin();
     }
-    finish_rows(row_sums[h], readings[h]);
   }
+  read_queries(layer, plan, row_sums, readings);
+  for (size_t h = 0; h < readings.size(); ++h) finish_rows(row_sums[h], readings[h]);
   if (!layer.repeat) return;
   const at::Tensor matched = layer.repeat->mass.to(at::kCPU, at::kDouble).mean({0, 2, 3});
   for (size_t h = 0; h < readings.size(); ++h) {

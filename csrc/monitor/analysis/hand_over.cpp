@@ -19,6 +19,7 @@ HandOver::HandOver(Capture& capture, bool spectra_stay) {
       to_host(own.null_spectrum);
     }
     for (AttentionRows& rows : own.attention) to_host(rows);
+    for (AttentionRows& rows : own.query_attention) to_host(rows);
     if (own.repeat) to_host(*own.repeat);
     to_host(own.sinks);
     to_host(own.self_check.given);

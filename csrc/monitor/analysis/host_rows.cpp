@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <utility>
+
 #include "csrc/probe/seen_keys.h"
 
 namespace headscope {
@@ -26,10 +28,25 @@ HostRows::HostRows(const AttentionRows& rows)
       log_sum_exp_(rows_.log_sum_exp.const_data_ptr<float>()),
       first_mass_(rows_.first_mass.const_data_ptr<float>()) {}
 
-SeenKeys::SeenKeys(const LayerCapture& layer, const ProbePlan& plan, size_t chunk)
-    : groups_(plan.groups),
-      context_(plan.context),
-      seen_(chunk < layer.seen.size() ? layer.seen[chunk] : at::Tensor()),
-      counts_(seen_counts(plan.chunks[chunk].targets, plan.chunks[chunk].offsets, seen_)) {}
+SeenKeys::SeenKeys(int64_t groups, at::Tensor rows, const at::Tensor& targets, at::Tensor offsets,
+                   at::Tensor seen)
+    : groups_(groups),
+      sampled_(rows.size(1)),
+      rows_(std::move(rows)),
+      offsets_(std::move(offsets)),
+      seen_(std::move(seen)),
+      counts_(seen_counts(targets, offsets_, seen_)) {}
+
+SeenKeys SeenKeys::at_last(const LayerCapture& layer, const ProbePlan& plan, size_t chunk) {
+  const ProbePlan::Chunk& asked = plan.chunks[chunk];
+  return {plan.groups, asked.rows, asked.targets, asked.offsets,
+          chunk < layer.seen.size() ? layer.seen[chunk] : at::Tensor()};
+}
+
+SeenKeys SeenKeys::at_queries(const LayerCapture& layer, const QueryPlan& plan, size_t chunk) {
+  const QueryPlan::Chunk& asked = plan.chunks[chunk];
+  return {plan.groups(), asked.rows, asked.targets, asked.offsets,
+          chunk < layer.query_seen.size() ? layer.query_seen[chunk] : at::Tensor()};
+}
 
 }  // namespace headscope

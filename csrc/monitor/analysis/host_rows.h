@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -44,23 +45,44 @@ class HostRows {
   const float *mass_, *score_, *entropy_, *max_logit_, *log_sum_exp_, *first_mass_;
 };
 
-/// How many keys of one probe chunk a layer sees.
+/// A group's log-mean-exp over the keys of it that are seen, not over all.
+inline float among_seen(float score, int64_t keys, int64_t seen) {
+  if (seen == keys || seen == 0) return score;
+  return score +
+         static_cast<float>(std::log(static_cast<double>(keys) / static_cast<double>(seen)));
+}
+
+/// How many keys a layer sees of what one probe chunk asks about.
 class SeenKeys {
  public:
-  SeenKeys(const LayerCapture& layer, const ProbePlan& plan, size_t chunk);
+  /// Of the last queries, or of the sampled ones.
+  static SeenKeys at_last(const LayerCapture& layer, const ProbePlan& plan, size_t chunk);
+  static SeenKeys at_queries(const LayerCapture& layer, const QueryPlan& plan, size_t chunk);
 
-  /// Of a group's keys in row n.
-  int64_t in_group(int64_t n, int64_t group) const {
-    return counts_[static_cast<size_t>(n * groups_ + group)];
+  /// Of a group's keys for query r of row n.
+  int64_t in_group(int64_t n, int64_t group, int64_t r = 0) const {
+    return counts_[static_cast<size_t>((n * sampled_ + r) * groups_ + group)];
   }
-  /// Of all keys of row n.
-  int64_t in_row(int64_t n) const {
-    return seen_.defined() ? seen_[n].sum().item<int64_t>() : context_;
+  /// The group's keys by the plan, seen or not.
+  int64_t asked(int64_t n, int64_t group, int64_t r = 0) const {
+    const int64_t* offset =
+        offsets_.const_data_ptr<int64_t>() + (n * sampled_ + r) * groups_ + group;
+    return offset[1] - offset[0];
+  }
+  /// Of all keys up to query r of row n.
+  int64_t in_row(int64_t n, int64_t r = 0) const {
+    return seen_.defined() ? seen_[n][r].sum().item<int64_t>()
+                           : rows_.const_data_ptr<int64_t>()[n * sampled_ + r] + 1;
   }
 
  private:
-  int64_t groups_, context_;
-  at::Tensor seen_;  // [n, 1, T] bool; undefined: every key is seen
+  SeenKeys(int64_t groups, at::Tensor rows, const at::Tensor& targets, at::Tensor offsets,
+           at::Tensor seen);
+
+  int64_t groups_, sampled_;
+  at::Tensor rows_;     // [n, R] positions of the queries
+  at::Tensor offsets_;  // of the groups
+  at::Tensor seen_;     // [n, R, T] bool; undefined: every key is seen
   std::vector<int64_t> counts_;
 };
 

@@ -9,55 +9,35 @@
 namespace headscope {
 namespace {
 
-/// Which table a pattern's null needs: column count and, per row, the group of each column and the
-/// row's own column.
+/// Which table a permuted pattern's null needs: the candidate sets in use and, per row, its own.
 struct NullLayout {
   std::vector<size_t> rows;          // examples that enter
-  std::vector<int64_t> set_columns;  // permuted patterns: candidate sets in use
-  int64_t columns = 0;
+  std::vector<int64_t> set_columns;  // candidate sets in use
   std::vector<int32_t> target;
-
-  /// Of a row, in the plan.
-  int64_t group(const ProbePlan& plan, size_t pattern, int64_t column) const {
-    if (!set_columns.empty()) return plan.candidate_group(set_columns[static_cast<size_t>(column)]);
-    return column == 0 ? plan.target_group(pattern) : plan.uniform_group(column - 1);
-  }
 };
 
 NullLayout layout_of(const ProbePlan& plan, size_t p) {
   NullLayout layout;
-  if (plan.patterns[p].null == NullKind::kPermuteTargets) {
-    std::vector<int32_t> column_of(static_cast<size_t>(plan.candidate_sets), -1);
-    for (size_t n = 0; n < static_cast<size_t>(plan.examples); ++n) {
-      const int32_t set = plan.candidate[p][n];
-      if (set < 0) continue;
-      int32_t& column = column_of[static_cast<size_t>(set)];
-      if (column < 0) {
-        column = static_cast<int32_t>(layout.set_columns.size());
-        layout.set_columns.push_back(set);
-      }
-      layout.rows.push_back(n);
-      layout.target.push_back(column);
-    }
-    layout.columns = static_cast<int64_t>(layout.set_columns.size());
-    return layout;
-  }
-  int64_t fewest = ProbePlan::kUniformCandidates;
+  std::vector<int32_t> column_of(static_cast<size_t>(plan.candidate_sets), -1);
   for (size_t n = 0; n < static_cast<size_t>(plan.examples); ++n) {
-    if (plan.target_count[p][n] == 0) continue;
-    fewest = std::min(fewest, plan.uniform_count[n]);
+    const int32_t set = plan.candidate[p][n];
+    if (set < 0) continue;
+    int32_t& column = column_of[static_cast<size_t>(set)];
+    if (column < 0) {
+      column = static_cast<int32_t>(layout.set_columns.size());
+      layout.set_columns.push_back(set);
+    }
     layout.rows.push_back(n);
-    layout.target.push_back(0);
+    layout.target.push_back(column);
   }
-  layout.columns = 1 + fewest;
   return layout;
 }
 
 /// One layer's probe on the host; no chunks: its attention cannot be trusted.
 struct LayerOnHost {
   int64_t heads = 0;
-  std::vector<HostRows> rows;
-  std::vector<SeenKeys> seen;
+  std::vector<HostRows> rows, queries;
+  std::vector<SeenKeys> seen, seen_at_queries;
 };
 
 std::vector<LayerOnHost> layers_of(const Capture& capture, const ProbePlan& plan) {
@@ -68,7 +48,11 @@ std::vector<LayerOnHost> layers_of(const Capture& capture, const ProbePlan& plan
     if (!own.attention_trusted) continue;
     for (size_t c = 0; c < own.attention.size(); ++c) {
       added.rows.emplace_back(own.attention[c]);
-      added.seen.emplace_back(own, plan, c);
+      added.seen.push_back(SeenKeys::at_last(own, plan, c));
+    }
+    for (size_t c = 0; c < own.query_attention.size(); ++c) {
+      added.queries.emplace_back(own.query_attention[c]);
+      added.seen_at_queries.push_back(SeenKeys::at_queries(own, plan.queries, c));
     }
   }
   return layers;
@@ -94,19 +78,20 @@ struct CandidateTables {
 };
 
 CandidateTables tables_of(const std::vector<LayerOnHost>& layers,
-                          const std::vector<PlaceInChunks>& places, const ProbePlan& plan, size_t p,
+                          const std::vector<PlaceInChunks>& places, const ProbePlan& plan,
                           const NullLayout& layout, int64_t heads) {
+  const int64_t columns = std::ssize(layout.set_columns);
   CandidateTable margins{
-      static_cast<int64_t>(layout.rows.size()), layout.columns, heads, {}, layout.target};
-  margins.values.assign(layout.rows.size() * static_cast<size_t>(layout.columns * heads),
+      static_cast<int64_t>(layout.rows.size()), columns, heads, {}, layout.target};
+  margins.values.assign(layout.rows.size() * static_cast<size_t>(columns * heads),
                         static_cast<float>(kNaN));
   CandidateTable masses = margins;
   size_t next = 0;  // of all heads on a row's candidate, side by side
   for (const size_t example : layout.rows) {
     const auto [chunk, n] = places[example];
     const int64_t* offsets = plan.chunks[chunk].offsets.const_data_ptr<int64_t>() + n * plan.groups;
-    for (int64_t column = 0; column < layout.columns; ++column) {
-      const int64_t group = layout.group(plan, p, column);
+    for (const int64_t set : layout.set_columns) {
+      const int64_t group = plan.candidate_group(set);
       const int64_t keys = offsets[group + 1] - offsets[group];
       const float size = static_cast<float>(std::max<int64_t>(1, keys));
       size_t out = next;
@@ -127,28 +112,83 @@ CandidateTables tables_of(const std::vector<LayerOnHost>& layers,
   return {std::move(margins), std::move(masses)};
 }
 
+/// Margins of a pattern that is defined by a position, at the sampled queries: against the ordinary
+/// keys and against those beside the targets. NaN: not measured.
+MarginTable margins_at_queries(const std::vector<LayerOnHost>& layers, const QueryPlan& plan,
+                               size_t i, int64_t heads) {
+  MarginTable table{heads, 2, {}, {}, {}};
+  const int64_t target = plan.target_group(i);
+  const int64_t references[] = {plan.ordinary_group(), plan.beside_group(i)};
+  int32_t example = 0;
+  for (size_t c = 0; c < plan.chunks.size(); ++c) {
+    const QueryPlan::Chunk& asked = plan.chunks[c];
+    const int64_t* query = asked.rows.const_data_ptr<int64_t>();
+    for (int64_t n = 0; n < asked.rows.size(0); ++n, ++example) {
+      for (int64_t r = 0; r < plan.queries; ++r) {
+        const int64_t first = (n * plan.queries + r) * plan.groups();
+        const int64_t targets = QueryPlan::keys(asked, first + target);
+        // A log-mean-exp of fewer keys than the targets' would be lower by itself.
+        if (targets == 0 || QueryPlan::keys(asked, first + references[0]) < targets ||
+            QueryPlan::keys(asked, first + references[1]) < targets)
+          continue;
+        table.row.push_back(example);
+        table.position.push_back(static_cast<int32_t>(query[n * plan.queries + r]));
+        const size_t begin = table.values.size();
+        table.values.resize(begin + static_cast<size_t>(2 * heads), static_cast<float>(kNaN));
+        size_t out = begin;
+        for (const LayerOnHost& layer : layers) {
+          for (size_t reference = 0; reference < 2 && !layer.queries.empty(); ++reference) {
+            const SeenKeys& seen = layer.seen_at_queries[c];
+            if (seen.in_group(n, target, r) < targets ||
+                seen.in_group(n, references[reference], r) < targets)
+              continue;
+            for (int64_t h = 0; h < layer.heads; ++h) {
+              const HostRows::Row row = layer.queries[c].row(n, h, r);
+              table.values[out + reference * static_cast<size_t>(heads) + static_cast<size_t>(h)] =
+                  row.score(target) - among_seen(row.score(references[reference]),
+                                                 seen.asked(n, references[reference], r),
+                                                 seen.in_group(n, references[reference], r));
+            }
+          }
+          out += static_cast<size_t>(layer.heads);
+        }
+      }
+    }
+  }
+  return table;
+}
+
 }  // namespace
 
 std::vector<PatternNulls> test_nulls(const Capture& capture, const ProbePlan& plan,
                                      std::span<const NullsWanted> wanted, double alpha,
-                                     uint64_t seed, std::span<HeadReading> readings) {
+                                     double floor, uint64_t seed, StopDrawing stop,
+                                     std::span<HeadReading> readings) {
   // All layers side by side: the maximum statistic is over every head of the probe.
   const int64_t heads = static_cast<int64_t>(readings.size());
   const std::vector<LayerOnHost> layers = layers_of(capture, plan);
   const std::vector<PlaceInChunks> places = places_of(plan);
   std::vector<PatternNulls> nulls(plan.patterns.size());
   for (size_t p = 0; p < plan.patterns.size(); ++p) {
-    if (!wanted[p].margin && !wanted[p].mass) continue;
-    const NullLayout layout = layout_of(plan, p);
-    if (layout.rows.size() < 8 || layout.columns < 2 || heads == 0)
-      continue;  // too little to draw a null from
-    const CandidateTables tables = tables_of(layers, places, plan, p, layout, heads);
-    const NullKind kind = plan.patterns[p].null;
-    const uint64_t pattern_seed = seed * 1000003u + p;
-    if (wanted[p].margin)
-      nulls[p].margin = max_statistic_test(tables.margins, kind, alpha, pattern_seed);
-    if (wanted[p].mass)
-      nulls[p].mass = max_statistic_test(tables.masses, kind, alpha, pattern_seed);
+    if (heads == 0) continue;
+    if (plan.patterns[p].null == NullKind::kEffectBound) {
+      const int64_t place = plan.place_in_queries(p);
+      if (place < 0 || !wanted[p].margin) continue;
+      nulls[p].margin = effect_bound_test(
+          margins_at_queries(layers, plan.queries, static_cast<size_t>(place), heads), floor,
+          alpha);
+    } else if (wanted[p].margin || wanted[p].mass) {
+      const NullLayout layout = layout_of(plan, p);
+      if (layout.rows.size() < 8 || layout.set_columns.size() < 2)
+        continue;  // too little to draw a null from
+      const CandidateTables tables = tables_of(layers, places, plan, layout, heads);
+      const uint64_t pattern_seed = seed * 1000003u + p;
+      const auto test = [&](const CandidateTable& table) {
+        return max_statistic_test(table, alpha, pattern_seed, /*draws=*/0, stop);
+      };
+      if (wanted[p].margin) nulls[p].margin = test(tables.margins);
+      if (wanted[p].mass) nulls[p].mass = test(tables.masses);
+    }
     for (size_t h = 0; h < readings.size(); ++h) {
       if (nulls[p].margin) readings[h].patterns[p].margin_z = nulls[p].margin->z[h];
       if (nulls[p].mass) readings[h].patterns[p].mass_z = nulls[p].mass->z[h];

@@ -160,16 +160,34 @@ AnalysisState decode(const std::string& bytes) {
 }
 
 std::string encode(const Verification& verification) {
-  const json out = {{"pattern", verification.pattern},
-                    {"metric", verification.metric},
-                    {"heads", verification.heads},
-                    {"control_sets", verification.controls.sets},
-                    {"all_that_exist", verification.controls.all_that_exist},
-                    {"relaxed", verification.controls.relaxed},
-                    {"short_layers", verification.controls.short_layers},
-                    {"passes", verification.passes},
-                    {"losses", verification.losses},
-                    {"baseline", verification.baseline}};
+  const AblationTrial& trial = verification.trial;
+  const AblationLosses& losses = trial.losses;
+  const json out = {
+      {"pattern", verification.pattern},
+      {"metric", verification.metric},
+      {"attempt", verification.attempt},
+      {"heads", trial.heads},
+      {"control_sets", trial.controls.sets},
+      {"all_that_exist", trial.controls.all_that_exist},
+      {"relaxed", trial.controls.relaxed},
+      {"short_layers", trial.controls.short_layers},
+      {"label_sets", trial.labels.sets},
+      {"label_sets_exist", trial.labels.exist},
+      {"level", trial.test.level},
+      {"first_look", trial.test.first},
+      {"last_look", trial.test.last},
+      {"exhaustive", trial.test.exhaustive},
+      {"whole_layers", trial.whole_layers},
+      {"labelled_examples", trial.labelled_examples},
+      {"has_effect", trial.has_effect},
+      {"beats_controls", trial.beats_controls},
+      {"baseline", losses.baseline},
+      {"ablated", losses.ablated},
+      {"controls", losses.controls},
+      {"labelled", losses.labelled},
+      {"upper_bound", losses.upper_bound},
+      {"single_heads", losses.single_heads},
+  };
   const std::vector<uint8_t> bytes = json::to_cbor(out);
   return {bytes.begin(), bytes.end()};
 }
@@ -178,18 +196,35 @@ Verification decode_verification(const std::string& bytes) {
   try {
     const json in = json::from_cbor(bytes);
     Verification verification;
+    AblationTrial& trial = verification.trial;
+    AblationLosses& losses = trial.losses;
     in.at("pattern").get_to(verification.pattern);
     in.at("metric").get_to(verification.metric);
-    in.at("heads").get_to(verification.heads);
-    in.at("control_sets").get_to(verification.controls.sets);
-    in.at("all_that_exist").get_to(verification.controls.all_that_exist);
-    in.at("relaxed").get_to(verification.controls.relaxed);
-    in.at("short_layers").get_to(verification.controls.short_layers);
-    in.at("passes").get_to(verification.passes);
-    in.at("losses").get_to(verification.losses);
-    in.at("baseline").get_to(verification.baseline);
-    if (verification.losses.size() > verification.passes.size() ||
-        verification.passes.size() < 2 + verification.controls.sets.size())
+    in.at("attempt").get_to(verification.attempt);
+    in.at("heads").get_to(trial.heads);
+    in.at("control_sets").get_to(trial.controls.sets);
+    in.at("all_that_exist").get_to(trial.controls.all_that_exist);
+    in.at("relaxed").get_to(trial.controls.relaxed);
+    in.at("short_layers").get_to(trial.controls.short_layers);
+    in.at("label_sets").get_to(trial.labels.sets);
+    in.at("label_sets_exist").get_to(trial.labels.exist);
+    in.at("level").get_to(trial.test.level);
+    in.at("first_look").get_to(trial.test.first);
+    in.at("last_look").get_to(trial.test.last);
+    in.at("exhaustive").get_to(trial.test.exhaustive);
+    in.at("whole_layers").get_to(trial.whole_layers);
+    in.at("labelled_examples").get_to(trial.labelled_examples);
+    in.at("has_effect").get_to(trial.has_effect);
+    in.at("beats_controls").get_to(trial.beats_controls);
+    in.at("baseline").get_to(losses.baseline);
+    in.at("ablated").get_to(losses.ablated);
+    in.at("controls").get_to(losses.controls);
+    in.at("labelled").get_to(losses.labelled);
+    in.at("upper_bound").get_to(losses.upper_bound);
+    in.at("single_heads").get_to(losses.single_heads);
+    if (losses.controls.size() > trial.controls.sets.size() ||
+        losses.labelled.size() > trial.labels.sets.size() ||
+        trial.test.last > std::ssize(trial.labels.sets))
       throw std::runtime_error("more losses than passes");
     return verification;
   } catch (const std::exception& error) {

@@ -1,6 +1,7 @@
 #pragma once
 
-#include <string>
+#include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "headscope/ablation.h"
@@ -8,32 +9,31 @@
 
 namespace headscope {
 
-/// The ablation of one circuit, pass by pass: the circuit, each control set, all heads of its
-/// layers, and each head alone where there are few controls.
+/// The ablation of one circuit in the monitor: which attempt on which pattern, and its trial.
 ///
 /// Under a budget the passes are spread over steps in sittings, and training goes on between them.
 /// Each sitting therefore begins with a pass without ablation, and enters every loss as the first
 /// baseline plus its own difference: effects compare weights of one step only.
-struct Verification {
+class Verification {
+ public:
+  Verification() = default;
+  Verification(size_t pattern_number, BehaviourMetric judged_by, int64_t attempt_number,
+               AblationTrial drawn)
+      : pattern(pattern_number),
+        metric(judged_by),
+        attempt(attempt_number),
+        trial(std::move(drawn)) {}
+
   size_t pattern = 0;
   BehaviourMetric metric = BehaviourMetric::kNone;
-  std::vector<HeadId> heads;
-  ControlSets controls;
-  std::vector<std::vector<HeadId>> passes;  ///< heads to zero, in order
-  std::vector<std::vector<double>> losses;  ///< per example, of the passes done
-  std::vector<double> baseline;             ///< of the first sitting
+  int64_t attempt = 0;  ///< chooses the held-out rows
+  AblationTrial trial;
 
-  static Verification of(const CircuitTracker::Due& due, ControlSets controls,
-                         BehaviourMetric metric, const std::vector<HeadReading>& readings);
-
-  bool done() const { return losses.size() == passes.size(); }
-  const std::vector<HeadId>& next() const { return passes[losses.size()]; }
+  bool done() const { return !trial.losses.baseline.empty() && !trial.next(); }
   /// Losses without ablation at the sitting's weights.
   void sit(std::vector<double> now);
-  /// Losses of next().
-  void enter(std::vector<double> loss);
-  /// Fills all of a report but its step and pattern name. Only when done().
-  void judge(const VerdictRule& rule, AblationReport& report) const;
+  /// Losses of the pass that trial.next() names.
+  void enter(std::vector<double> losses, const VerdictRule& rule);
 
  private:
   std::vector<double> now_;  // baseline of this sitting; empty: it is the first one's

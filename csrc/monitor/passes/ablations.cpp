@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "csrc/monitor/passes/behaviour.h"
 #include "csrc/monitor/passes/host_evaluation.h"
 
@@ -22,7 +24,7 @@ void Ablations::go_on(const ProbeSetup& probe, const CaptureInfo& info) {
   const auto due = analysis_.verification_due();
   // A circuit that has changed since its verification began is judged afresh.
   if (in_progress_ &&
-      (!due || due->pattern != in_progress_->pattern || due->heads != in_progress_->heads))
+      (!due || due->pattern != in_progress_->pattern || due->heads != in_progress_->trial.heads))
     in_progress_.reset();
   if (!due) return;
   // A sitting is worth its baseline from two passes on.
@@ -48,7 +50,6 @@ std::vector<AblationReport> Ablations::verify_formed(const ProbeSetup& probe,
   in_progress_.reset();
   gate_.guarded(Fault::kAblation, [&] {
     for (const auto& due : analysis_.formed_circuits()) {
-      if (analysis_.patterns()[due.pattern].metric == BehaviourMetric::kNone) continue;
       for (const auto metric : {BehaviourMetric::kPlantedLoss, BehaviourMetric::kRepeatedLoss}) {
         auto verification = begin(due, metric);
         if (!verification) continue;
@@ -66,9 +67,13 @@ std::optional<Verification> Ablations::begin(const CircuitTracker::Due& due,
   const auto last = analysis_.last_probe();
   if (!last || due.heads.empty()) return std::nullopt;
   ControlOptions controls = controls_;
-  controls.seed += static_cast<uint32_t>(due.pattern);
-  return Verification::of(due, draw_control_sets(due.heads, last->heads, due.pattern, controls),
-                          metric, last->heads);
+  controls.seed += static_cast<uint32_t>(due.pattern + 1000 * static_cast<size_t>(due.attempt));
+  // Beside the metric that decides, a test of its own.
+  const bool decides = metric == analysis_.patterns()[due.pattern].metric;
+  const double level_left = decides ? rule_.level - due.level_spent : rule_.level;
+  return Verification{due.pattern, metric, due.attempt,
+                      AblationTrial::of(due.heads, last->heads, due.pattern, controls, rule_,
+                                        std::max(level_left, 0.0))};
 }
 
 bool Ablations::sit(const ProbeSetup& probe, Verification& verification, bool within_budget) {
@@ -76,20 +81,25 @@ bool Ablations::sit(const ProbeSetup& probe, Verification& verification, bool wi
   Budget& budget = steps_.budget();
   Taps::Pass pass(taps_);
   const HostEvaluation evaluation(probe.host);
-  const auto losses_without = [&](const std::vector<HeadId>& heads) {
+  if (!batches_ || batches_->first != verification.attempt)
+    batches_.emplace(verification.attempt, behaviour_batches(probe.options, verification.attempt));
+  const auto losses_without = [&](const std::vector<HeadId>& heads, size_t examples) {
     const double start = budget.now();
     pass.ablate(heads);
     auto losses = behaviour_losses(
         [&](const at::Tensor& tokens) { return pass.forward(probe.host.forward, tokens); },
-        probe.behaviours, verification.metric);
+        batches_->second, verification.metric, examples);
     if (within_budget) budget.spent(Budget::Work::kVerify, budget.now() - start);
     return losses;
   };
-  verification.sit(losses_without({}));
-  do {
-    verification.enter(losses_without(verification.next()));
-  } while (!verification.done() && (!within_budget || budget.allows(Budget::Work::kVerify)));
-  return verification.done();
+  verification.sit(losses_without({}, 0));
+  auto next = verification.trial.next();
+  while (next) {
+    verification.enter(losses_without(next->heads, next->examples), rule_);
+    next = verification.trial.next();
+    if (within_budget && !budget.allows(Budget::Work::kVerify)) break;
+  }
+  return !next;
 }
 
 AblationReport Ablations::judge(const Verification& verification, const CaptureInfo& info) {
@@ -98,7 +108,8 @@ AblationReport Ablations::judge(const Verification& verification, const CaptureI
   report.pattern = pattern.name;
   report.gate = verification.metric == pattern.metric;
   report.step = info.step;
-  verification.judge(rule_, report);
+  report.metric = to_string(verification.metric);
+  verification.trial.judge(rule_, report);
   analysis_.take_ablation(report, info.tokens, info.wall_time);
   return report;
 }

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "csrc/monitor/analysis/analysis.h"
 #include "csrc/monitor/analysis/verification.h"
 #include "csrc/monitor/edge/health.h"
+#include "csrc/monitor/passes/behaviour.h"
 #include "csrc/monitor/passes/probe_setup.h"
 #include "csrc/monitor/steps/steps.h"
 #include "csrc/monitor/taps/taps.h"
@@ -28,7 +31,10 @@ class Ablations {
 
   const std::optional<Verification>& in_progress() const { return in_progress_; }
   /// Goes on with another one; nullopt: with what is due next.
-  void restore(std::optional<Verification> verification) { in_progress_ = std::move(verification); }
+  void restore(std::optional<Verification> verification) {
+    in_progress_ = std::move(verification);
+    batches_.reset();  // the probe may be another
+  }
 
  private:
   std::optional<Verification> begin(const CircuitTracker::Due& due, BehaviourMetric metric) const;
@@ -45,6 +51,7 @@ class Ablations {
   HealthCounters& health_;
   FaultGate& gate_;
   std::optional<Verification> in_progress_;
+  std::optional<std::pair<int64_t, BehaviourBatches>> batches_;  // of the last attempt
 };
 
 }  // namespace headscope

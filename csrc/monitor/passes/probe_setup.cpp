@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "csrc/monitor/passes/behaviour.h"
 #include "csrc/monitor/passes/host_evaluation.h"
 
 namespace headscope {
@@ -33,13 +34,15 @@ ProbeSetup::ProbeSetup(ProbeHost host_in, ProbeOptions options_in)
       options(resolved(std::move(options_in))),
       plan(plan_of(options)),
       null_chunks(null_chunks_of(options)),
-      repeat(plan_repeat(options)),
-      behaviours(behaviour_batches(options)) {}
+      repeat(plan_repeat(options)) {
+  check_held_out(options);
+}
 
 std::string ProbeSetup::definition() const {
   return "examples " + std::to_string(options.examples) + ", tokens [" +
          std::to_string(options.token_low) + ", " + std::to_string(options.token_high) +
          "), seed " + std::to_string(options.seed) + ", controls " + to_string(options.controls) +
+         ", " + std::to_string(options.position_queries) + " position queries" +
          (options.window > 0 ? ", window " + std::to_string(options.window) : "");
 }
 

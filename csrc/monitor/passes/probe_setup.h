@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "csrc/monitor/edge/health.h"
-#include "csrc/monitor/passes/behaviour.h"
 #include "csrc/monitor/taps/taps.h"
 #include "csrc/probe/probe_plan.h"
 #include "csrc/probe/repeat_plan.h"
@@ -34,7 +33,6 @@ struct ProbeSetup {
   std::shared_ptr<const ProbePlan> plan;
   std::vector<at::Tensor> null_chunks;  ///< random tokens; empty without ProbeOptions::pr_null
   RepeatPlan repeat;
-  BehaviourBatches behaviours;
 };
 
 }  // namespace headscope

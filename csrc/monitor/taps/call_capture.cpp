@@ -115,6 +115,12 @@ void capture_chunk(LayerCapture& own, const TappedCall& tapped, const ProbePlan&
     warn_of_hidden(layer, plan, chunk, seen_counts(chunk.targets, chunk.offsets, own.seen.back()),
                    gate);
   }
+  if (plan.queries.queries > 0) {
+    const QueryPlan::Chunk& asked = plan.queries.chunks[number];
+    own.query_attention.push_back(attention_mass(q, k, asked.rows, asked.targets, asked.offsets,
+                                                 plan.queries.groups(), call));
+    own.query_seen.push_back(seen_keys(asked.rows, q.size(2), without_padding(call)));
+  }
   if (call.sinks) own.sinks = call.sinks->to(at::kDouble, false, /*copy=*/true);
   if (number == 0 && self_check && can_be_checked(call)) {
     const int64_t context = q.size(2);

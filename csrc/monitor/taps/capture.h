@@ -38,6 +38,9 @@ struct LayerCapture {
   std::vector<AttentionRows> attention;  ///< one per micro-batch or probe chunk
   std::vector<size_t> plan_of;           ///< train only: the plan of each, in Capture::plans
   std::vector<at::Tensor> seen;          ///< probe only: keys seen in each chunk (seen_keys)
+  /// Probe only: at the sampled queries of each chunk (QueryPlan); empty: the plan has none.
+  std::vector<AttentionRows> query_attention;
+  std::vector<at::Tensor> query_seen;
   at::Tensor sinks;                      ///< probe only: [Hq] f64 sink logits; undefined: none
   SelfCheck self_check;                  ///< of the first call; empty: not compared
   std::optional<AttentionRows> repeat;   ///< probe only: the repeated block
