@@ -21,8 +21,8 @@ inline nlohmann::ordered_json pythia1b() {
   return nlohmann::ordered_json::parse(file);
 }
 
-/// Published final selectivities of all 128 heads of Pythia-1B, standard patterns, and the PR
-/// integral of the first 45.
+/// Published final selectivities of all 128 heads of Pythia-1B, standard patterns, PR integral, PR,
+/// and PR on random tokens.
 inline std::vector<HeadReading> pythia1b_screen() {
   std::ifstream file(std::string(HEADSCOPE_SOURCE_DIR) +
                      "/tests/data/published_pythia1b_screen.csv");
@@ -32,12 +32,13 @@ inline std::vector<HeadReading> pythia1b_screen() {
   while (std::getline(file, line)) {
     std::istringstream fields(line);
     std::vector<double> values;
-    while (std::getline(fields, field, ','))
-      values.push_back(field.empty() ? kNaN : std::stod(field));
+    while (std::getline(fields, field, ',')) values.push_back(std::stod(field));
     HeadReading& head = heads.emplace_back();
     head.id = {static_cast<int32_t>(values.at(0)), static_cast<int32_t>(values.at(1))};
     head.pr_integral = values.at(2);
-    for (size_t p = 0; p < 6; ++p) head.patterns.push_back({.selectivity = values.at(3 + p)});
+    head.participation_ratio = values.at(3);
+    head.null_participation_ratio = values.at(4);
+    for (size_t p = 0; p < 6; ++p) head.patterns.push_back({.selectivity = values.at(5 + p)});
   }
   return heads;
 }

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "tests/support/errors.h"
+#include "tests/unit/circuits/golden.h"
 
 namespace headscope {
 namespace {
@@ -136,6 +137,27 @@ TEST(RatioNull, CountsTheHeadsAboveIt) {
   EXPECT_EQ(result.null.median, 8);
   EXPECT_EQ(result.above_max, 2);
   EXPECT_EQ(result.above_own, 3);
+}
+
+// Published for Pythia-1B, where the null has N = 2000 and the other side 500: the counts are
+// reproduced as if N were the same, and the comparison as it was made is refused.
+TEST(RatioNull, CountsThePublishedHeads) {
+  std::vector<double> real, null;
+  for (const auto& head : test::pythia1b_screen()) {
+    real.push_back(head.participation_ratio);
+    null.push_back(head.null_participation_ratio);
+  }
+  const auto result = calibrate_ratio_null({real, 2000}, {null, 2000});
+  EXPECT_TRUE(test::close(result.null.max, 94.26834106445312, 1e-7));
+  EXPECT_TRUE(test::close(result.null.p99, 82.35217498779302, 1e-7));
+  EXPECT_TRUE(test::close(result.null.p95, 36.54876613616941, 1e-7));
+  EXPECT_TRUE(test::close(result.null.median, 4.681809186935425, 1e-7));
+  EXPECT_EQ(result.heads, 128);
+  EXPECT_EQ(result.above_max, 1);
+  EXPECT_EQ(result.above_p99, 1);
+  EXPECT_EQ(result.above_p95, 17);
+  EXPECT_EQ(result.above_own, 121);
+  EXPECT_THROW(calibrate_ratio_null({real, 500}, {null, 2000}), std::invalid_argument);
 }
 
 TEST(RatioNull, RefusesAnotherN) {

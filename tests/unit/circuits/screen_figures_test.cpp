@@ -76,6 +76,7 @@ TEST(PublishedScreen, TakesEighteenPercentUnlessTold) {
   EXPECT_EQ(screen.specialised_top, 17 / 128.);
   EXPECT_EQ(screen.specialised, 94 / 128.);
   EXPECT_EQ(screen.precision.back().k, 30);
+  EXPECT_EQ(screen.order.size(), 128u);
   const auto golden = test::pythia1b()["k_calibration"];
   for (const auto& [name, model] : golden.items()) {
     if (!model.contains("k_18pct")) continue;
@@ -96,8 +97,8 @@ TEST(PublishedScreen, CountsTheHeadsAboveTheCalibratedThresholds) {
 }
 
 TEST(PublishedScreen, RefusesMoreHeadsThanAreRanked) {
-  EXPECT_THAT(error_of<std::invalid_argument>([] { published(46); }),
-              HasSubstr("the first 46 heads by PR integral were asked for, and 45 have one"));
+  EXPECT_THAT(error_of<std::invalid_argument>([] { published(129); }),
+              HasSubstr("the first 129 heads by PR integral were asked for, and 128 have one"));
   EXPECT_THROW(published(0), std::invalid_argument);
 }
 

@@ -54,7 +54,7 @@ class Published(unittest.TestCase):
         heads = {(head["layer"], head["head"]): head for head in self.screen()["heads"]}
         self.assertEqual(heads[7, 1]["class"], "first-token")  # in the induction circuit all the same
         self.assertEqual((heads[4, 4]["class"], heads[4, 4]["rank"]), ("induction", 27))
-        self.assertEqual((heads[8, 1]["pr_integral"], heads[8, 1]["rank"]), (None, None))
+        self.assertEqual((heads[8, 1]["pr_integral"], heads[8, 1]["rank"]), (9.698725, 128))
 
     def test_a_step_of_a_trajectory(self):
         definition, found = one("--rules", "reference", REVISIONS)
@@ -100,6 +100,7 @@ class Recorded(unittest.TestCase):
         self.assertEqual(found["circuits"]["induction"], [[0, 1]])  # 0.0 has too little mass
         self.assertEqual(found["classes"], {"induction": 2, "unclassified": 1})
         self.assertEqual(found["top"]["k"], 1)
+        self.assertIsNone(found["heads"][2]["rank"])  # no pr_integral
         self.assertIsNone(found["sinks"])
 
     def test_context_and_rules_change_the_thresholds(self):
@@ -155,7 +156,7 @@ class Refusals(unittest.TestCase):
         self.refused("--context", "1", PUBLISHED, says=["context"])
 
     def test_more_heads_than_are_ranked(self):
-        self.refused("--top", "46", PUBLISHED, says=["first 46 heads", "45 have one"])
+        self.refused("--top", "129", PUBLISHED, says=["first 129 heads", "128 have one"])
 
     def test_batches_of_other_heads(self):
         text = "batch,layer,head,induction\na,0,0,1\nb,0,1,1\n"
