@@ -15,7 +15,15 @@ struct Line {
   const HeadReading& head;
   const std::string& pattern;
   const PatternReading& figures;
+  double formed_threshold = kNaN;  // of the probe's circuits
 };
+
+/// Selectivity that `formed` needs on a probe: it goes by what the query sees, which a window makes
+/// less than the row. On the training batch no state changes.
+double threshold_of(const Snapshot& snapshot, size_t pattern) {
+  if (snapshot.source != Source::kProbe || pattern >= snapshot.circuits.size()) return kNaN;
+  return snapshot.circuits[pattern].formed_threshold;
+}
 
 template <typename Use>
 void for_each_line(const RunHistory& run, const std::string& source, const Use& use) {
@@ -27,7 +35,8 @@ void for_each_line(const RunHistory& run, const std::string& source, const Use& 
       if (head.patterns.empty()) use(Line{*snapshot, head, kNoPattern, kNoFigures});
       for (size_t p = 0; p < head.patterns.size(); ++p) {
         const bool named = p < snapshot->patterns.size();
-        use(Line{*snapshot, head, named ? snapshot->patterns[p] : kNoPattern, head.patterns[p]});
+        use(Line{*snapshot, head, named ? snapshot->patterns[p] : kNoPattern, head.patterns[p],
+                 threshold_of(*snapshot, p)});
       }
     }
   }
@@ -50,7 +59,7 @@ std::string field(double value) {
 std::string as_csv(const RunHistory& run, const std::string& source) {
   std::string text =
       "step,tokens,source,context,layer,head,pattern,selectivity,mass,margin,margin_z,mass_z,"
-      "participation_ratio,pr_integral\n";
+      "participation_ratio,pr_integral,formed_threshold\n";
   for_each_line(run, source, [&](const Line& line) {
     text += std::to_string(line.snapshot.step) + ',' + field(line.snapshot.tokens) + ',' +
             to_string(line.snapshot.source) + ',' + std::to_string(line.snapshot.context) + ',' +
@@ -58,7 +67,8 @@ std::string as_csv(const RunHistory& run, const std::string& source) {
             quoted(line.pattern);
     for (const double value :
          {line.figures.selectivity, line.figures.mass, line.figures.margin, line.figures.margin_z,
-          line.figures.mass_z, line.head.participation_ratio, line.head.pr_integral})
+          line.figures.mass_z, line.head.participation_ratio, line.head.pr_integral,
+          line.formed_threshold})
       text += ',' + field(value);
     text += '\n';
   });
@@ -105,7 +115,8 @@ std::string as_json(const RunHistory& run, const std::string& source) {
                                   {"margin_z", line.figures.margin_z},
                                   {"mass_z", line.figures.mass_z},
                                   {"participation_ratio", line.head.participation_ratio},
-                                  {"pr_integral", line.head.pr_integral}});
+                                  {"pr_integral", line.head.pr_integral},
+                                  {"formed_threshold", line.formed_threshold}});
   });
   answer["events"] = ordered_json::array();
   answer["ablations"] = ordered_json::array();

@@ -36,8 +36,9 @@ void add_rank(CLI::App& app, RankArguments& arguments) {
   command
       ->add_option(
           "file", arguments.file,
-          "CSV with columns layer, head, step, tokens (a count), participation_ratio; '-': "
-          "standard input")
+          "CSV with columns layer, head, step, tokens (a count), participation_ratio and "
+          "optionally "
+          "phase, or trajectories as they are published (docs/cli.md); '-': standard input")
       ->required();
   command
       ->add_option("--axis", arguments.axis,
@@ -64,11 +65,12 @@ void add_replay(CLI::App& app, ReplayArguments& arguments) {
       ->add_option(
           "file", arguments.file,
           "CSV with columns step, layer, head, selectivity and optionally tokens, pattern, "
-          "mass, margin, participation_ratio, phase, context, source; '-': standard input")
+          "mass, margin, participation_ratio, phase, context, formed_threshold, source, or "
+          "trajectories as they are published (docs/cli.md); '-': standard input")
       ->required();
   command
       ->add_option("--context", arguments.context,
-                   "Tokens of a probe row, default 256 or the column context")
+                   "Tokens that the probe's query sees; default: as the file says, or 256")
       ->check(CLI::Range(int64_t{2}, int64_t{INT32_MAX}));
   command->add_option("--rules", arguments.rules, "headscope, or the paper's own: reference")
       ->check(CLI::IsMember({"headscope", "reference"}))

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "headscope/built_in_sinks.h"
+#include "headscope/screen.h"
 #include "plugin/cli/commands.h"
 #include "tests/support/system/temporary_directory.h"
 
@@ -65,6 +66,43 @@ TEST_F(CliHistory, GivesReplayTheRun) {
   EXPECT_EQ(answer["definition"]["context"], 256);
 }
 
+/// The last row of a table: a probe of 1024 tokens whose query sees 128.
+Snapshot windowed_probe(int64_t step) {
+  Snapshot snapshot;
+  snapshot.step = step;
+  snapshot.source = Source::kProbe;
+  snapshot.context = 1024;
+  snapshot.patterns = {"induction", "mine"};
+  snapshot.circuits.resize(2);
+  snapshot.circuits[0].formed_threshold = scaled_threshold(50, 128);  // 24.9
+  snapshot.circuits[1].formed_threshold = 7;
+  auto& head = snapshot.heads.emplace_back();
+  head.patterns = {{.selectivity = 30}, {.selectivity = 7}};
+  return snapshot;
+}
+
+TEST_F(CliHistory, GivesReplayTheThresholdsOfAWindow) {
+  const auto sink = open_history({.run_dir = folder_.path(), .facts = {}, .log = {}});
+  for (const int64_t step : {1, 2})
+    sink->publish(std::make_shared<const Snapshot>(windowed_probe(step)));
+  sink->close();
+  const auto file = saved(cli::history({.run_dir = folder_.path()}));
+  const auto answer = nlohmann::json::parse(cli::replay({.file = file, .context = {}}));
+  const auto& stated = answer["definition"];
+  EXPECT_EQ(stated["context"], 128);
+  EXPECT_EQ(stated["formed_selectivity"]["induction"]["at_context"], scaled_threshold(50, 128));
+  EXPECT_EQ(stated["formed_selectivity"]["induction"]["at_256"], 50);
+  EXPECT_NEAR(stated["formed_selectivity"]["mine"]["at_context"].get<double>(), 7, 1e-12);
+  EXPECT_EQ(answer["final"][0]["state"], "formed");
+  // What is asked for comes before what was recorded.
+  const auto asked = nlohmann::json::parse(cli::replay({.file = file, .context = 1024}));
+  EXPECT_EQ(asked["definition"]["context"], 1024);
+  EXPECT_EQ(asked["final"][0]["state"], "emerging");
+  const auto reference =
+      nlohmann::json::parse(cli::replay({.file = file, .context = {}, .rules = "reference"}));
+  EXPECT_EQ(reference["definition"]["formed_selectivity"]["induction"]["at_context"], 50);
+}
+
 TEST_F(CliHistory, GivesRankTheProbesReadingsOnly) {
   record();
   const auto answer = nlohmann::json::parse(
@@ -79,7 +117,7 @@ TEST_F(CliHistory, LeavesOutWhatWasNotMeasured) {
   record();
   const auto text = cli::history({.run_dir = folder_.path()});
   EXPECT_THAT(text, StartsWith("step,tokens,source,context,layer,head,pattern,selectivity,"));
-  EXPECT_THAT(text, HasSubstr("\n3,3000,probe,256,1,4,induction,60,,,,,4,\n"));
+  EXPECT_THAT(text, HasSubstr("\n3,3000,probe,256,1,4,induction,60,,,,,4,,\n"));
   EXPECT_THAT(text, Not(HasSubstr("nan")));
 }
 
