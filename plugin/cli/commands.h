@@ -34,6 +34,16 @@ struct HistoryArguments {
 };
 std::string history(const HistoryArguments& arguments);
 
+struct DrawsArguments {
+  std::vector<std::string> specs;  ///< "4:4,7:0"; several in one text are separated by ';'
+  int64_t heads = 0;               ///< of each layer
+  std::optional<int64_t> layers;   ///< of the model; not known: any
+  std::vector<int64_t> seeds = {123};
+  bool sweep = false;  ///< one generator for all specs of a seed, in their order
+};
+/// The reference's matched-random sets.
+std::string draws(const DrawsArguments& arguments);
+
 struct MetricsArguments {
   std::string run_dir;
 };

@@ -76,13 +76,11 @@ std::string as_csv(const RunHistory& run, const std::string& source) {
 }
 
 ordered_json ablation_to_json(const AblationReport& report) {
-  ordered_json heads = ordered_json::array();
-  for (const HeadId id : report.heads) heads.push_back(ordered_json::array({id.layer, id.head}));
   return {{"pattern", report.pattern},
           {"metric", report.metric},
           {"gate", report.gate},
           {"step", report.step},
-          {"heads", heads},
+          {"heads", heads_to_json(report.heads)},
           {"baseline_loss", report.baseline_loss},
           {"ablated_loss", report.ablated_loss},
           {"effect", report.effect},

@@ -1,5 +1,5 @@
-// headscope rank | replay | history | metrics | serve | report: recorded trajectories and run
-// histories, without torch.
+// headscope rank | replay | history | draws | metrics | serve | report: recorded trajectories and
+// run histories, without torch.
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
@@ -99,6 +99,26 @@ void add_history(CLI::App& app, HistoryArguments& arguments) {
   command->footer("Example:\n  headscope history runs/a | headscope replay -");
 }
 
+void add_draws(CLI::App& app, DrawsArguments& arguments) {
+  auto* command = app.add_subcommand(
+      "draws", "Print the matched-random sets that the reference code draws as controls");
+  command
+      ->add_option("--spec", arguments.specs,
+                   "The heads of a set as LAYER:HEAD,...; may be given several times, or hold "
+                   "several sets separated by ';'")
+      ->required();
+  command->add_option("--heads", arguments.heads, "Heads of a layer")->required();
+  command->add_option("--layers", arguments.layers, "Layers of the model, to check the spec");
+  command->add_option("--seed", arguments.seeds, "Seed; each one of several gives its own draws")
+      ->capture_default_str();
+  command->add_flag("--sweep", arguments.sweep,
+                    "One generator for all sets of a seed, in their order, as the reference's "
+                    "sweep over thresholds has it (default: a new one for each set)");
+  command->footer(
+      "Example:\n  headscope draws --spec 4:4,7:0,7:1 --heads 8 --seed 123\n"
+      "  headscope draws --spec '4:4,4:5,7:0,7:1; 4:4,7:0,7:1' --heads 8 --seed 1 7 --sweep");
+}
+
 void add_metrics(CLI::App& app, MetricsArguments& arguments) {
   auto* command =
       app.add_subcommand("metrics", "Print what /metrics would answer at the end of a run");
@@ -141,12 +161,14 @@ int run(int argc, char** argv) {
   RankArguments rank_arguments;
   ReplayArguments replay_arguments;
   HistoryArguments history_arguments;
+  DrawsArguments draws_arguments;
   MetricsArguments metrics_arguments;
   ServeArguments serve_arguments;
   ReportArguments report_arguments;
   add_rank(app, rank_arguments);
   add_replay(app, replay_arguments);
   add_history(app, history_arguments);
+  add_draws(app, draws_arguments);
   add_metrics(app, metrics_arguments);
   add_serve(app, serve_arguments);
   add_report(app, report_arguments);
@@ -159,6 +181,7 @@ int run(int argc, char** argv) {
   try {
     if (app.got_subcommand("rank")) return print(rank(rank_arguments));
     if (app.got_subcommand("replay")) return print(replay(replay_arguments));
+    if (app.got_subcommand("draws")) return print(draws(draws_arguments));
     if (app.got_subcommand("metrics")) return print(metrics(metrics_arguments));
     if (app.got_subcommand("serve")) return print(serve(serve_arguments));
     if (app.got_subcommand("report")) return print(report(report_arguments));
