@@ -1,5 +1,5 @@
-// headscope rank | replay | history | draws | metrics | serve | report: recorded trajectories and
-// run histories, without torch.
+// headscope rank | replay | history | draws | compare | metrics | serve | report: recorded
+// trajectories and run histories, without torch.
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
@@ -119,6 +119,33 @@ void add_draws(CLI::App& app, DrawsArguments& arguments) {
       "  headscope draws --spec '4:4,4:5,7:0,7:1; 4:4,7:0,7:1' --heads 8 --seed 1 7 --sweep");
 }
 
+void add_compare(CLI::App& app, CompareArguments& arguments) {
+  auto* command =
+      app.add_subcommand("compare", "Circuits, dates and integrals of several runs side by side");
+  command->add_option("run_dir", arguments.runs, "The runs' directories")->required();
+  command
+      ->add_option("--reference", arguments.references,
+                   "A run whose dates the others are held against; may be given several times")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--band-factor", arguments.band_factor,
+                   "With one reference: how far its band reaches to both sides")
+      ->capture_default_str();
+  command
+      ->add_option("--shift", arguments.shifts,
+                   "A step at which new data begins, where steps go on; may be given several times")
+      ->allow_extra_args(false);
+  command->add_option("--batch", arguments.batch,
+                      "Sequences of a training step, for the configuration prior");
+  command->add_option("--context", arguments.context,
+                      "Tokens of a training sequence, for the configuration prior");
+  command->add_flag("--json", arguments.json, "JSON instead of tables");
+  command->footer(
+      "Example:\n  headscope compare runs/seed0 runs/seed1 runs/seed2\n"
+      "  headscope compare --reference runs/good0 --reference runs/good1 runs/new\n"
+      "  headscope compare --batch 16 --context 256 runs/new");
+}
+
 void add_metrics(CLI::App& app, MetricsArguments& arguments) {
   auto* command =
       app.add_subcommand("metrics", "Print what /metrics would answer at the end of a run");
@@ -162,6 +189,7 @@ int run(int argc, char** argv) {
   ReplayArguments replay_arguments;
   HistoryArguments history_arguments;
   DrawsArguments draws_arguments;
+  CompareArguments compare_arguments;
   MetricsArguments metrics_arguments;
   ServeArguments serve_arguments;
   ReportArguments report_arguments;
@@ -169,6 +197,7 @@ int run(int argc, char** argv) {
   add_replay(app, replay_arguments);
   add_history(app, history_arguments);
   add_draws(app, draws_arguments);
+  add_compare(app, compare_arguments);
   add_metrics(app, metrics_arguments);
   add_serve(app, serve_arguments);
   add_report(app, report_arguments);
@@ -182,6 +211,7 @@ int run(int argc, char** argv) {
     if (app.got_subcommand("rank")) return print(rank(rank_arguments));
     if (app.got_subcommand("replay")) return print(replay(replay_arguments));
     if (app.got_subcommand("draws")) return print(draws(draws_arguments));
+    if (app.got_subcommand("compare")) return print(compare(compare_arguments));
     if (app.got_subcommand("metrics")) return print(metrics(metrics_arguments));
     if (app.got_subcommand("serve")) return print(serve(serve_arguments));
     if (app.got_subcommand("report")) return print(report(report_arguments));

@@ -200,7 +200,7 @@ class Trouble(Refusals):
 
     def test_help_and_version(self):
         self.assertIn(b"headscope 0.", run("--version").stdout)
-        for command in "rank", "replay", "history", "draws":
+        for command in "rank", "replay", "history", "draws", "compare":
             self.assertIn(b"Example:", run(command, "--help").stdout)
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
