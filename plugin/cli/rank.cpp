@@ -21,10 +21,26 @@ struct AxisReturn {
   double from = 0, to = 0;  // tokens or steps
 };
 
+/// Watches the steps of a head in the order of the file: rows may come in any order, but steps that
+/// go on and then start again look like two phases.
+struct StepOrder {
+  int64_t first = 0, last = 0;
+  int64_t ascending = 0;  // rows in a row, in the order of their steps
+  bool starts_again = false;
+
+  void see(int64_t step) {
+    if (ascending == 0) first = step;
+    if (ascending > 1 && step <= first) starts_again = true;
+    ascending = ascending > 0 && step <= last ? 1 : ascending + 1;
+    last = step;
+  }
+};
+
 /// Readings by head and phase, and what became of the rows.
 struct Readings {
   std::vector<std::string> phases;  // in order of appearance; one without the column
   std::map<HeadId, std::map<size_t, std::vector<TrajectoryPoint>>> heads;
+  std::map<std::pair<size_t, HeadId>, StepOrder> steps;  // by phase and head
   std::vector<AxisReturn> returns;
   int64_t rows = 0;
   int64_t skipped = 0;     // PR empty or not finite
@@ -65,7 +81,9 @@ Readings read(const RankArguments& arguments, bool needs_tokens) {
                                    csv.tokens(), csv.number(ratio)};
     if (std::isfinite(point.tokens))
       readings.most_tokens = std::max(readings.most_tokens, point.tokens);
-    auto& points = readings.heads[id][readings.phase_number(phase ? csv.text(*phase) : "")];
+    const size_t number = readings.phase_number(phase ? csv.text(*phase) : "");
+    readings.steps[{number, id}].see(point.step);
+    auto& points = readings.heads[id][number];
     if (std::isfinite(point.participation_ratio))
       points.push_back(point);
     else
@@ -156,6 +174,18 @@ std::map<HeadId, Trajectory> trajectories(Readings& readings, const Trajectory& 
   return heads;
 }
 
+/// Heads whose steps start again within a phase, where the last row of a step counts.
+void state_repeats(ordered_json& stated, const Readings& readings) {
+  ordered_json heads = ordered_json::array();
+  for (const auto& [key, order] : readings.steps)
+    if (order.starts_again) heads.push_back({key.second.layer, key.second.head});
+  if (heads.empty()) return;
+  stated["steps_start_again"] = heads;
+  stated["steps_note"] =
+      "the steps of these heads start again in the file, and of several rows for a step the last "
+      "one counts; if these are data phases, name them in a column 'phase'";
+}
+
 /// How the phases of the file were put together.
 void state_phases(ordered_json& stated, const Readings& readings, const std::string& axis) {
   if (readings.phases.size() < 2) return;
@@ -201,6 +231,7 @@ std::string rank(const RankArguments& arguments) {
             {"x", formula(definition.axis)}};
   if (definition.axis == IntegralAxis::kLnTokens) stated["floor_tokens"] = definition.floor_tokens;
   state_phases(stated, readings, arguments.axis);
+  state_repeats(stated, readings);
   stated["heads"] = heads.size();
   stated["rows"] = readings.rows;
   stated["readings_skipped"] = readings.skipped;

@@ -132,6 +132,16 @@ class Phases(Refusals):
         found = answer("rank", "-", text="layer,head,step,tokens,participation_ratio\n0,0,1,10,2\n")
         self.assertNotIn("phases", found["definition"])
 
+    def test_steps_that_start_again_without_a_phase_are_told(self):
+        header, steps = "layer,head,step,participation_ratio\n", [0, 100, 200, 0, 150]
+        rows = [f"0,3,{step},{2 + i}\n" for i, step in enumerate(steps)]
+        stated = answer("rank", "--axis", "step", "-", text=header + "".join(rows))["definition"]
+        self.assertEqual(stated["steps_start_again"], [[0, 3]])
+        self.assertIn("'phase'", stated["steps_note"])
+        for ordered in rows[:3], rows[2::-1]:
+            stated = answer("rank", "--axis", "step", "-", text=header + "".join(ordered))["definition"]
+            self.assertNotIn("steps_start_again", stated)
+
     def test_tokens_that_go_back_within_a_phase_are_refused(self):
         text = "layer,head,step,tokens,participation_ratio\n0,3,1,10,2\n0,3,2,1000,2\n0,3,3,20,2\n"
         says = ["head 0.3", "from 1000 at step 2 to 20 at step 3", "'phase'", "--axis step"]
