@@ -2,50 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <optional>
 #include <set>
 
 #include "headscope/built_in_sinks.h"
 #include "plugin/cli/csv.h"
+#include "plugin/cli/run_order.h"
 
 namespace headscope::cli {
 namespace {
 
-using Probes = std::vector<std::shared_ptr<const Snapshot>>;
+using Probes = std::vector<PlacedSnapshot>;
 
 std::string six_digits(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", value);
   return text;
-}
-
-bool is_probe(const Snapshot& snapshot) {
-  return snapshot.source == Source::kProbe && !snapshot.heads.empty();  // one of news has no heads
-}
-
-/// Whether probes of several stretches lie between each other when they are in order of step.
-bool interleaved(const Probes& by_step) {
-  const Snapshot* last = nullptr;
-  for (const auto& snapshot : by_step) {
-    if (!is_probe(*snapshot)) continue;
-    if (last && (snapshot->step == last->step || snapshot->tokens < last->tokens)) return true;
-    last = snapshot.get();
-  }
-  return false;
-}
-
-/// In the order of the run: a history is in order of step, which a second data phase may count
-/// anew. The clock decides only there, since it may be set back.
-Probes in_order(const RunHistory& history) {
-  Probes snapshots = history.snapshots;
-  const bool timed = std::all_of(snapshots.begin(), snapshots.end(), [](const auto& snapshot) {
-    return std::isfinite(snapshot->wall_time);
-  });
-  if (timed && interleaved(snapshots))
-    std::stable_sort(snapshots.begin(), snapshots.end(),
-                     [](const auto& a, const auto& b) { return a->wall_time < b->wall_time; });
-  return snapshots;
 }
 
 /// "8 in each of the layers 0..5", or the count of every layer.
@@ -110,30 +82,36 @@ std::optional<size_t> difference(const std::vector<DefinitionItem>& a,
 
 Moment moment_of(const Snapshot& snapshot) { return {snapshot.step, snapshot.tokens}; }
 
-/// Cuts the probes where a step goes back and at the shifts.
+/// Cuts the probes where steps go back and at the shifts.
 std::vector<RunPart> cut(const Probes& probes, const std::vector<int64_t>& shifts) {
   std::vector<RunPart> parts;
-  for (const auto& probe : probes) {
+  size_t stretch = 0;
+  for (const auto& [probe, of_stretch] : probes) {
+    const int64_t step = probe->step;
     const auto begins_here = [&](int64_t shift) {
-      return parts.back().end.step < shift && probe->step >= shift;
+      return parts.back().end.step < shift && step >= shift;
     };
-    const bool begins = parts.empty() || probe->step <= parts.back().end.step ||
+    const bool begins = parts.empty() || of_stretch != stretch ||
                         std::any_of(shifts.begin(), shifts.end(), begins_here);
     if (begins) parts.push_back({moment_of(*probe), {}, {}});
+    stretch = of_stretch;
     parts.back().end = moment_of(*probe);
     parts.back().circuits = probe->circuits;
   }
   return parts;
 }
 
-void check_shifts(const Probes& probes, const std::vector<int64_t>& shifts,
+void check_shifts(const std::vector<RunPart>& parts, const std::vector<int64_t>& shifts,
                   const std::string& directory) {
-  const auto [first, last] = std::minmax_element(
-      probes.begin(), probes.end(), [](const auto& a, const auto& b) { return a->step < b->step; });
+  int64_t first = parts.front().begin.step, last = first;
+  for (const RunPart& part : parts) {
+    first = std::min(first, part.begin.step);
+    last = std::max(last, part.end.step);
+  }
   for (const int64_t shift : shifts)
-    if (shift <= (*first)->step || shift > (*last)->step)
+    if (shift <= first || shift > last)
       throw InputError("--shift " + std::to_string(shift) + ": " + directory + " has probes from " +
-                       std::to_string((*first)->step) + " to " + std::to_string((*last)->step) +
+                       std::to_string(first) + " to " + std::to_string(last) +
                        "; name a step with probes before and after it");
 }
 
@@ -173,17 +151,17 @@ ComparedRun read_compared_run(const std::string& directory, const std::vector<in
   const auto name = history.facts.find("run");
   run.name = name == history.facts.end() ? directory : name->second;
   Probes probes;
-  for (const auto& snapshot : in_order(history)) {
-    take_news(*snapshot, run);
-    if (is_probe(*snapshot)) probes.push_back(snapshot);
+  for (const auto& placed : in_order(history)) {
+    take_news(*placed.snapshot, run);
+    if (is_probe(*placed.snapshot)) probes.push_back(placed);
   }
   if (probes.empty())
     throw InputError(directory + ": the history holds no probe; compare runs with a probe that " +
                      "is set (Monitor::set_probe)");
-  const Snapshot& last = *probes.back();
+  const Snapshot& last = *probes.back().snapshot;
   run.definition = stated_definition(last);
   std::set<HeadId> heads;  // of all probes: a layer may fail to report at one
-  for (const auto& probe : probes) {
+  for (const auto& [probe, stretch] : probes) {
     for (const auto& head : probe->heads) heads.insert(head.id);
     const auto definition = stated_definition(*probe);
     if (const auto other = difference(definition, run.definition))
@@ -192,7 +170,6 @@ ComparedRun read_compared_run(const std::string& directory, const std::vector<in
                        " to " + run.definition[*other].value + " at step " +
                        std::to_string(last.step) + "; resume a run with the definition it had");
   }
-  check_shifts(probes, shifts, directory);
   run.probes = std::ssize(probes);
   run.end = moment_of(last);
   run.circuits = last.circuits;
@@ -203,6 +180,7 @@ ComparedRun read_compared_run(const std::string& directory, const std::vector<in
   run.definition.push_back(
       {"rules", rules_of(run.head_events), "give the runs the same CircuitRules"});
   run.parts = cut(probes, shifts);
+  check_shifts(run.parts, shifts, directory);
   run.reached = run.end;
   for (const auto& part : run.parts) {
     run.reached.step = std::max(run.reached.step, part.end.step);

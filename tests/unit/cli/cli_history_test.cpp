@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -103,6 +104,26 @@ TEST_F(CliHistory, GivesReplayTheThresholdsOfAWindow) {
   EXPECT_EQ(reference["definition"]["formed_selectivity"]["induction"]["at_context"], 50);
 }
 
+TEST_F(CliHistory, NamesThePhasesOfARunThatCountsStepsAnew) {
+  const auto sink = open_history({.run_dir = folder_.path(), .facts = {}, .log = {}});
+  double clock = 1e9, participation_ratio = 3;
+  for (const int64_t step : {0, 10, 0, 10}) {
+    Snapshot snapshot = windowed_probe(step);
+    snapshot.tokens = 1 + 9 * static_cast<double>(step);
+    snapshot.wall_time = ++clock;
+    snapshot.heads[0].participation_ratio = participation_ratio++;
+    sink->publish(std::make_shared<const Snapshot>(snapshot));
+  }
+  sink->close();
+  const auto file = saved(cli::history({.run_dir = folder_.path()}));
+  const auto ranked = nlohmann::json::parse(cli::rank({.file = file, .top = {}}));
+  EXPECT_EQ(ranked["definition"]["phases"], nlohmann::json::parse(R"(["1", "2"])"));
+  EXPECT_DOUBLE_EQ(ranked["heads"][0]["integral"].get<double>(),
+                   std::log(91) * (2 + 3) / 2 + std::log(91) * (4 + 5) / 2);
+  const auto replayed = nlohmann::json::parse(cli::replay({.file = file, .context = {}}));
+  EXPECT_EQ(replayed["definition"]["stretches"], 2);
+}
+
 TEST_F(CliHistory, GivesRankTheProbesReadingsOnly) {
   record();
   const auto answer = nlohmann::json::parse(
@@ -117,7 +138,7 @@ TEST_F(CliHistory, LeavesOutWhatWasNotMeasured) {
   record();
   const auto text = cli::history({.run_dir = folder_.path()});
   EXPECT_THAT(text, StartsWith("step,tokens,source,context,layer,head,pattern,selectivity,"));
-  EXPECT_THAT(text, HasSubstr("\n3,3000,probe,256,1,4,induction,60,,,,,4,,\n"));
+  EXPECT_THAT(text, HasSubstr("\n3,3000,probe,256,1,4,induction,60,,,,,4,,,\n"));
   EXPECT_THAT(text, Not(HasSubstr("nan")));
 }
 
