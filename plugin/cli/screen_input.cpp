@@ -33,14 +33,13 @@ class ScreenedRows {
  public:
   explicit ScreenedRows(CsvReader& csv)
       : csv_(csv),
-        layer_(csv.require("layer")),
-        head_(csv.require("head")),
         step_(csv.find("step")),
         mass_(csv.find("mass")),
         pr_integral_(csv.find("pr_integral")),
         sink_mass_(csv.find("sink_mass")),
         phase_(csv.find("phase")),
         batch_(csv.find("batch")) {
+    csv.require("head");
     if (csv.find("selectivity")) {
       selectivity_ = csv.require("selectivity");
       pattern_ = csv.require("pattern");
@@ -58,7 +57,7 @@ class ScreenedRows {
 
   void take_row(std::vector<ScreenedRow>& rows) const {
     ScreenedRow row;
-    row.head = csv_.head(layer_, head_);
+    row.head = csv_.head();
     if (step_) row.step = csv_.count(*step_, std::numeric_limits<int64_t>::max());
     if (phase_) row.phase = csv_.text(*phase_);
     if (batch_) row.batch = csv_.text(*batch_);
@@ -90,7 +89,6 @@ class ScreenedRows {
   }
 
   CsvReader& csv_;
-  size_t layer_, head_;
   std::optional<size_t> step_, mass_, pr_integral_, sink_mass_, phase_, batch_;
   std::optional<size_t> selectivity_, pattern_;
   std::vector<std::pair<std::string, size_t>> wide_;

@@ -1,10 +1,9 @@
 """`headscope screen` from outside: published figures, formats, messages. Usage: screen_test.py BINARY DATA"""
 
 import os
-import sys
 import unittest
 
-from cli_test import DATA, answer, run
+from command import DATA, Refusals, answer, main, run
 
 PUBLISHED = os.path.join(DATA, "published_pythia1b_screen.csv")
 REVISIONS = os.path.join(DATA, "published_pythia1b_selectivity.csv")
@@ -133,35 +132,29 @@ class Recorded(unittest.TestCase):
         self.assertEqual(found["circuits"], {"induction": [], "mine": [[0, 0]]})
 
 
-class Refusals(unittest.TestCase):
-    def refused(self, *arguments, text="", says=()):
-        done = run("screen", *arguments, text=text)
-        self.assertEqual((done.returncode, done.stdout), (2, b""))
-        for part in says:
-            self.assertIn(part, done.stderr.decode())
-
+class Refused(Refusals):
     def test_bad_values_and_columns(self):
-        self.refused("-", text="layer,head,selectivity\n", says=["'pattern'"])
-        self.refused("-", text="layer,head,pr\n", says=["'selectivity'", "layer, head, pr"])
-        self.refused("-", text="layer,head,induction\n0,0,many\n", says=["<stdin>:2", "'induction'", "'many'"])
-        self.refused("-", text="layer,head,pattern,selectivity\n0,0,In Duction,1\n", says=["'In Duction'"])
-        self.refused("-", text="layer,head,induction\n", says=["no row to screen"])
-        self.refused("-", text="layer,head,pattern,selectivity\n0,0,,\n", says=["no row with a pattern"])
+        self.refused("screen", "-", text="layer,head,selectivity\n", says=["'pattern'"])
+        self.refused("screen", "-", text="layer,head,pr\n", says=["'selectivity'", "layer, head, pr"])
+        self.refused("screen", "-", text="layer,head,induction\n0,0,many\n", says=["<stdin>:2", "'induction'", "'many'"])
+        self.refused("screen", "-", text="layer,head,pattern,selectivity\n0,0,In Duction,1\n", says=["'In Duction'"])
+        self.refused("screen", "-", text="layer,head,induction\n", says=["no row to screen"])
+        self.refused("screen", "-", text="layer,head,pattern,selectivity\n0,0,,\n", says=["no row with a pattern"])
 
     def test_steps_and_contexts(self):
-        self.refused("--step", "7", REVISIONS, says=["no row of step 7", "the last is 143000"])
-        self.refused("--step", "7", PUBLISHED, says=["no column 'step'"])
+        self.refused("screen", "--step", "7", REVISIONS, says=["no row of step 7", "the last is 143000"])
+        self.refused("screen", "--step", "7", PUBLISHED, says=["no column 'step'"])
         text = "layer,head,context,induction\n0,0,64,1\n0,1,65,1\n"
-        self.refused("-", text=text, says=["'65'", "--context"])
-        self.refused("--context", "1", PUBLISHED, says=["context"])
+        self.refused("screen", "-", text=text, says=["'65'", "--context"])
+        self.refused("screen", "--context", "1", PUBLISHED, says=["context"])
 
     def test_more_heads_than_are_ranked(self):
-        self.refused("--top", "129", PUBLISHED, says=["first 129 heads", "128 have one"])
+        self.refused("screen", "--top", "129", PUBLISHED, says=["first 129 heads", "128 have one"])
 
     def test_batches_of_other_heads(self):
         text = "batch,layer,head,induction\na,0,0,1\nb,0,1,1\n"
-        self.refused("-", text=text, says=["batch 'b' has other heads than batch 'a'"])
+        self.refused("screen", "-", text=text, says=["batch 'b' has other heads than batch 'a'"])
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    main()
