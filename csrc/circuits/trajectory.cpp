@@ -60,17 +60,22 @@ Trajectory::Trajectory(IntegralDefinition definition) : definition_(definition) 
 
 bool Trajectory::add(const TrajectoryPoint& point) {
   if (!std::isfinite(point.participation_ratio)) return false;
-  if (!points_.empty() && point.step <= points_.back().step) {
+  TrajectoryPoint added = point;
+  if (!points_.empty() && !point.begins_stretch && point.step <= points_.back().step) {
+    const auto last_begin = std::find_if(points_.rbegin(), points_.rend(),
+                                         [](const auto& p) { return p.begins_stretch; });
+    const auto stretch = last_begin == points_.rend() ? points_.begin() : last_begin.base() - 1;
     const auto superseded =
-        std::lower_bound(points_.begin(), points_.end(), point.step,
+        std::lower_bound(stretch, points_.end(), point.step,
                          [](const TrajectoryPoint& p, int64_t step) { return p.step < step; });
+    added.begins_stretch = superseded->begins_stretch;
     std::vector<TrajectoryPoint> kept(points_.begin(), superseded);
     points_.clear();
     integral_ = 0;
     last_on_axis_.reset();
     for (const auto& p : kept) append(p);
   }
-  append(point);
+  append(added);
   return true;
 }
 
@@ -79,7 +84,8 @@ void Trajectory::append(const TrajectoryPoint& point) {
   const double x = axis_value(definition_, point);
   if (std::isnan(x)) return;
   const double height = excess(point.participation_ratio);
-  if (last_on_axis_) integral_ += (x - last_on_axis_->first) * (height + last_on_axis_->second) / 2;
+  if (last_on_axis_ && x > last_on_axis_->first)
+    integral_ += (x - last_on_axis_->first) * (height + last_on_axis_->second) / 2;
   last_on_axis_ = {x, height};
 }
 

@@ -40,6 +40,8 @@ struct TrajectoryPoint {
   int64_t step = 0;
   double tokens = kNaN;
   double participation_ratio = kNaN;
+  /// Begins another stretch of the run (a second data phase), which may count its steps anew.
+  bool begins_stretch = false;
 };
 
 /// Whether a reading has a place on the axis.
@@ -54,11 +56,13 @@ struct TrajectoryFeatures {
   double spread = kNaN;  ///< max - min
 };
 
-/// Participation ratios of one head, in order of step.
+/// Participation ratios of one head, in order of step within each stretch.
 ///
-/// A reading at or before the last step supersedes what lay there and after (a resumed run replays
-/// steps). A non-finite ratio is not kept. The integral is the left-to-right sum of its trapezoids,
-/// so a trajectory restored from its points gives the same bits. Not thread-safe.
+/// A reading at or before the last step supersedes what lay there and after in its stretch (a
+/// resumed run replays steps). A non-finite ratio is not kept. The integral is the left-to-right
+/// sum of its trapezoids, so a trajectory restored from its points gives the same bits. It never
+/// runs backwards: a reading that lies before the one before it adds nothing, and the sum goes on
+/// from there. Not thread-safe.
 class Trajectory {
  public:
   /// Throws std::invalid_argument unless floor_tokens is finite and above 0.

@@ -27,12 +27,46 @@ struct ReplayArguments {
 };
 std::string replay(const ReplayArguments& arguments);
 
+struct ScreenArguments {
+  std::string file;
+  std::optional<int64_t> step;  ///< the last
+  std::optional<int64_t> context;
+  std::string rules = "headscope";
+  std::optional<int64_t> top;  ///< round(.18 n)
+  std::string source = "probe";
+  bool json = false;
+};
+/// A table, or JSON.
+std::string screen(const ScreenArguments& arguments);
+
 struct HistoryArguments {
   std::string run_dir;
   bool json = false;
   std::string source = "probe";  ///< "all": no choice
 };
 std::string history(const HistoryArguments& arguments);
+
+struct DrawsArguments {
+  std::vector<std::string> specs;  ///< "4:4,7:0"; several in one text are separated by ';'
+  int64_t heads = 0;               ///< of each layer
+  std::optional<int64_t> layers;   ///< of the model; not known: any
+  std::vector<int64_t> seeds = {123};
+  bool sweep = false;  ///< one generator for all specs of a seed, in their order
+};
+/// The reference's matched-random sets.
+std::string draws(const DrawsArguments& arguments);
+
+struct CompareArguments {
+  std::vector<std::string> runs = {};        ///< run directories
+  std::vector<std::string> references = {};  ///< run directories whose dates make the bands
+  std::vector<int64_t> shifts = {};          ///< steps at which new data begins, in all of `runs`
+  double band_factor = 2;                    ///< width of the band of one reference run
+  std::optional<double> batch = {};          ///< sequences of a training step, for the prior
+  std::optional<double> context = {};        ///< tokens of a training sequence, for the prior
+  bool json = false;
+};
+/// Circuits, dates and integrals of several runs side by side.
+std::string compare(const CompareArguments& arguments);
 
 struct MetricsArguments {
   std::string run_dir;

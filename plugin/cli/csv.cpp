@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <regex>
 
 namespace headscope::cli {
 namespace {
@@ -50,6 +51,16 @@ std::optional<double> parse(const std::string& text) {
   return result.ec == std::errc::result_out_of_range ? std::strtod(begin, nullptr) : value;
 }
 
+/// "L4_H4", "L4H4" or "4.4", of a head; nullopt when it is none.
+std::optional<HeadId> parse_label(const std::string& text) {
+  static const std::regex kLabel(R"([lL](\d{1,9})_?[hH](\d{1,9})|(\d{1,9})\.(\d{1,9}))");
+  std::smatch parts;
+  if (!std::regex_match(text, parts, kLabel)) return std::nullopt;
+  const size_t first = parts[1].matched ? 1 : 3;
+  return HeadId{static_cast<int32_t>(std::stol(parts[first])),
+                static_cast<int32_t>(std::stol(parts[first + 1]))};
+}
+
 }  // namespace
 
 CsvReader::CsvReader(std::istream& stream, std::string name)
@@ -60,6 +71,55 @@ CsvReader::CsvReader(std::istream& stream, std::string name)
     if (!at->empty() && std::find(columns_.begin(), at, *at) != at)
       throw InputError(name_ + ":" + std::to_string(line_) + ": column '" + shown(*at) +
                        "' is named twice");
+  width_ = columns_.size();
+  find_places();
+  layer_ = find("layer");
+  head_ = find("head");
+  tokens_ = find("tokens");
+  tokens_b_ = find("tokens_b");
+}
+
+void CsvReader::find_places() {
+  static const std::regex kCheckpoint(R"((?:step[_ ]?)?(\d+)(?:[-_ ]tokens[_ ]?([0-9.]+)b)?)");
+  const bool by_head = !find("head");
+  if (!by_head && find("step")) return;
+  std::vector<std::string> others;
+  bool tokens = false;
+  for (size_t column = 0; column < columns_.size(); ++column) {
+    const std::string& name = columns_[column];
+    std::smatch parts;
+    if (by_head && parse_label(name)) {
+      places_.push_back({column, name, {name}});
+    } else if (!by_head && std::regex_match(name, parts, kCheckpoint)) {
+      places_.push_back({column, name, {parts[1], parts[2]}});
+      tokens |= parts[2].matched;
+    } else {
+      others.push_back(name);
+    }
+  }
+  if (places_.empty()) return;
+  place_ = places_.size();  // no line yet
+  columns_ = std::move(others);
+  columns_.push_back(by_head ? "head" : "step");
+  if (tokens) columns_.emplace_back("tokens_b");
+  if (!by_head && !tokens)
+    for (Place& place : places_) place.fields.resize(1);
+  columns_.emplace_back("value");
+}
+
+void CsvReader::next_place() {
+  const Place& place = places_[place_++];
+  row_.clear();
+  auto next = places_.begin();
+  for (size_t column = 0; column < line_fields_.size(); ++column) {
+    if (next != places_.end() && next->column == column)
+      ++next;
+    else
+      row_.push_back(line_fields_[column]);
+  }
+  row_.insert(row_.end(), place.fields.begin(), place.fields.end());
+  row_.push_back(line_fields_[place.column]);
+  columns_.back() = place.name;  // what messages call the value
 }
 
 std::optional<size_t> CsvReader::find(const std::string& column) const {
@@ -77,11 +137,19 @@ size_t CsvReader::require(const std::string& column) const {
 }
 
 bool CsvReader::next() {
-  if (!next_line(row_)) return false;
-  if (row_.size() != columns_.size())
-    throw InputError(name_ + ":" + std::to_string(line_) + ": " + std::to_string(row_.size()) +
-                     " fields for " + std::to_string(columns_.size()) +
-                     " columns; the line begins '" + shown(row_.front()) + "'");
+  if (place_ < places_.size()) {
+    next_place();
+    return true;
+  }
+  auto& fields = places_.empty() ? row_ : line_fields_;
+  if (!next_line(fields)) return false;
+  if (fields.size() != width_)
+    throw InputError(name_ + ":" + std::to_string(line_) + ": " + std::to_string(fields.size()) +
+                     " fields for " + std::to_string(width_) + " columns; the line begins '" +
+                     shown(fields.front()) + "'");
+  if (places_.empty()) return true;
+  place_ = 0;
+  next_place();
   return true;
 }
 
@@ -145,10 +213,22 @@ int64_t CsvReader::count(size_t column, int64_t most) const {
   return static_cast<int64_t>(*value);
 }
 
-HeadId CsvReader::head(size_t layer_column, size_t head_column) const {
+HeadId CsvReader::head() const {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  return {static_cast<int32_t>(count(layer_column, kMost)),
-          static_cast<int32_t>(count(head_column, kMost))};
+  const size_t column = head_ ? *head_ : require("head");
+  if (layer_)
+    return {static_cast<int32_t>(count(*layer_, kMost)),
+            static_cast<int32_t>(count(column, kMost))};
+  if (const auto id = parse_label(row_[column])) return *id;
+  throw error(column, "is no head; write L4_H4 or 4.4, or give a column 'layer'");
+}
+
+double CsvReader::tokens() const {
+  const auto column = tokens_ ? tokens_ : tokens_b_;
+  if (!column) return kNaN;
+  const double value = number(*column);
+  if (value < 0) throw error(*column, "is below 0");
+  return tokens_ ? value : value * 1e9;
 }
 
 InputError CsvReader::error(size_t column, const std::string& what) const {

@@ -5,6 +5,7 @@
 #include "plugin/cli/commands.h"
 #include "plugin/cli/csv.h"
 #include "plugin/cli/json_text.h"
+#include "plugin/cli/run_order.h"
 
 namespace headscope::cli {
 namespace {
@@ -15,19 +16,32 @@ struct Line {
   const HeadReading& head;
   const std::string& pattern;
   const PatternReading& figures;
+  const std::string& phase;        // number of the stretch; empty where the run has one only
+  double formed_threshold = kNaN;  // of the probe's circuits
 };
+
+/// Selectivity that `formed` needs on a probe: it goes by what the query sees, which a window makes
+/// less than the row. On the training batch no state changes.
+double threshold_of(const Snapshot& snapshot, size_t pattern) {
+  if (snapshot.source != Source::kProbe || pattern >= snapshot.circuits.size()) return kNaN;
+  return snapshot.circuits[pattern].formed_threshold;
+}
 
 template <typename Use>
 void for_each_line(const RunHistory& run, const std::string& source, const Use& use) {
   static const std::string kNoPattern;
   static const PatternReading kNoFigures;
-  for (const auto& snapshot : run.snapshots) {
+  const auto placed = in_order(run);
+  const bool several = !placed.empty() && placed.back().stretch > 0;
+  for (const auto& [snapshot, stretch] : placed) {
     if (source != "all" && source != to_string(snapshot->source)) continue;
+    const std::string phase = several ? std::to_string(stretch + 1) : "";
     for (const auto& head : snapshot->heads) {
-      if (head.patterns.empty()) use(Line{*snapshot, head, kNoPattern, kNoFigures});
+      if (head.patterns.empty()) use(Line{*snapshot, head, kNoPattern, kNoFigures, phase});
       for (size_t p = 0; p < head.patterns.size(); ++p) {
         const bool named = p < snapshot->patterns.size();
-        use(Line{*snapshot, head, named ? snapshot->patterns[p] : kNoPattern, head.patterns[p]});
+        use(Line{*snapshot, head, named ? snapshot->patterns[p] : kNoPattern, head.patterns[p],
+                 phase, threshold_of(*snapshot, p)});
       }
     }
   }
@@ -50,7 +64,7 @@ std::string field(double value) {
 std::string as_csv(const RunHistory& run, const std::string& source) {
   std::string text =
       "step,tokens,source,context,layer,head,pattern,selectivity,mass,margin,margin_z,mass_z,"
-      "participation_ratio,pr_integral\n";
+      "participation_ratio,pr_integral,formed_threshold,phase\n";
   for_each_line(run, source, [&](const Line& line) {
     text += std::to_string(line.snapshot.step) + ',' + field(line.snapshot.tokens) + ',' +
             to_string(line.snapshot.source) + ',' + std::to_string(line.snapshot.context) + ',' +
@@ -58,21 +72,20 @@ std::string as_csv(const RunHistory& run, const std::string& source) {
             quoted(line.pattern);
     for (const double value :
          {line.figures.selectivity, line.figures.mass, line.figures.margin, line.figures.margin_z,
-          line.figures.mass_z, line.head.participation_ratio, line.head.pr_integral})
+          line.figures.mass_z, line.head.participation_ratio, line.head.pr_integral,
+          line.formed_threshold})
       text += ',' + field(value);
-    text += '\n';
+    text += ',' + line.phase + '\n';
   });
   return text;
 }
 
 ordered_json ablation_to_json(const AblationReport& report) {
-  ordered_json heads = ordered_json::array();
-  for (const HeadId id : report.heads) heads.push_back(ordered_json::array({id.layer, id.head}));
   return {{"pattern", report.pattern},
           {"metric", report.metric},
           {"gate", report.gate},
           {"step", report.step},
-          {"heads", heads},
+          {"heads", heads_to_json(report.heads)},
           {"baseline_loss", report.baseline_loss},
           {"ablated_loss", report.ablated_loss},
           {"effect", report.effect},
@@ -105,7 +118,9 @@ std::string as_json(const RunHistory& run, const std::string& source) {
                                   {"margin_z", line.figures.margin_z},
                                   {"mass_z", line.figures.mass_z},
                                   {"participation_ratio", line.head.participation_ratio},
-                                  {"pr_integral", line.head.pr_integral}});
+                                  {"pr_integral", line.head.pr_integral},
+                                  {"formed_threshold", line.formed_threshold},
+                                  {"phase", line.phase}});
   });
   answer["events"] = ordered_json::array();
   answer["ablations"] = ordered_json::array();

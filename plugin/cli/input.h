@@ -2,22 +2,27 @@
 
 #include <fstream>
 #include <istream>
+#include <sstream>
 #include <string>
 
 #include "plugin/cli/csv.h"
 
 namespace headscope::cli {
 
-/// A file opened for reading, or standard input for "-". Throws InputError naming the file and the
-/// cause.
+/// A file opened for reading, or standard input for "-"; published JSON is read as the table that
+/// table_of_json makes of it. Throws InputError naming the file and the cause.
 class Input {
  public:
   explicit Input(const std::string& file);
-  std::istream& stream();
+  Input(const Input&) = delete;
+  Input& operator=(const Input&) = delete;
+  std::istream& stream() { return *stream_; }
   const std::string& name() const { return name_; }
 
  private:
   std::ifstream file_;
+  std::istringstream table_;
+  std::istream* stream_;
   std::string name_;
 };
 

@@ -5,15 +5,15 @@
 namespace headscope::cli {
 namespace {
 
+ordered_json step_to_json(int64_t step) { return step < 0 ? ordered_json() : ordered_json(step); }
+
+}  // namespace
+
 ordered_json heads_to_json(const std::vector<HeadId>& heads) {
   ordered_json list = ordered_json::array();
   for (const HeadId id : heads) list.push_back(ordered_json::array({id.layer, id.head}));
   return list;
 }
-
-ordered_json step_to_json(int64_t step) { return step < 0 ? ordered_json() : ordered_json(step); }
-
-}  // namespace
 
 ordered_json to_json(const Event& event) {
   ordered_json object = {{"pattern", event.pattern}};

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "headscope/snapshot.h"
 
@@ -19,6 +20,8 @@ inline std::string state_after(const Event& event) {
   return event.kind == "converted" ? to_string(CircuitState::kLost) : event.kind;
 }
 
+/// [[layer, head], ...].
+ordered_json heads_to_json(const std::vector<HeadId>& heads);
 /// An event; head level: with `layer` and `head`, pattern level: with `heads`.
 ordered_json to_json(const Event& event);
 /// A circuit's reading; steps and figures that do not exist are null.

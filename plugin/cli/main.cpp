@@ -1,5 +1,5 @@
-// headscope rank | replay | history | metrics | serve | report: recorded trajectories and run
-// histories, without torch.
+// headscope rank | replay | screen | history | draws | compare | metrics | serve | report:
+// recorded trajectories and run histories, without torch.
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
@@ -36,8 +36,9 @@ void add_rank(CLI::App& app, RankArguments& arguments) {
   command
       ->add_option(
           "file", arguments.file,
-          "CSV with columns layer, head, step, tokens (a count), participation_ratio; '-': "
-          "standard input")
+          "CSV with columns layer, head, step, tokens (a count), participation_ratio and "
+          "optionally "
+          "phase, or trajectories as they are published (docs/cli.md); '-': standard input")
       ->required();
   command
       ->add_option("--axis", arguments.axis,
@@ -64,11 +65,12 @@ void add_replay(CLI::App& app, ReplayArguments& arguments) {
       ->add_option(
           "file", arguments.file,
           "CSV with columns step, layer, head, selectivity and optionally tokens, pattern, "
-          "mass, margin, participation_ratio, phase, context, source; '-': standard input")
+          "mass, margin, participation_ratio, phase, context, formed_threshold, source, or "
+          "trajectories as they are published (docs/cli.md); '-': standard input")
       ->required();
   command
       ->add_option("--context", arguments.context,
-                   "Tokens of a probe row, default 256 or the column context")
+                   "Tokens that the probe's query sees; default: as the file says, or 256")
       ->check(CLI::Range(int64_t{2}, int64_t{INT32_MAX}));
   command->add_option("--rules", arguments.rules, "headscope, or the paper's own: reference")
       ->check(CLI::IsMember({"headscope", "reference"}))
@@ -95,6 +97,53 @@ void add_history(CLI::App& app, HistoryArguments& arguments) {
       ->check(kSources)
       ->capture_default_str();
   command->footer("Example:\n  headscope history runs/a | headscope replay -");
+}
+
+void add_draws(CLI::App& app, DrawsArguments& arguments) {
+  auto* command = app.add_subcommand(
+      "draws", "Print the matched-random sets that the reference code draws as controls");
+  command
+      ->add_option("--spec", arguments.specs,
+                   "The heads of a set as LAYER:HEAD,...; may be given several times, or hold "
+                   "several sets separated by ';'")
+      ->required();
+  command->add_option("--heads", arguments.heads, "Heads of a layer")->required();
+  command->add_option("--layers", arguments.layers, "Layers of the model, to check the spec");
+  command->add_option("--seed", arguments.seeds, "Seed; each one of several gives its own draws")
+      ->capture_default_str();
+  command->add_flag("--sweep", arguments.sweep,
+                    "One generator for all sets of a seed, in their order, as the reference's "
+                    "sweep over thresholds has it (default: a new one for each set)");
+  command->footer(
+      "Example:\n  headscope draws --spec 4:4,7:0,7:1 --heads 8 --seed 123\n"
+      "  headscope draws --spec '4:4,4:5,7:0,7:1; 4:4,7:0,7:1' --heads 8 --seed 1 7 --sweep");
+}
+
+void add_compare(CLI::App& app, CompareArguments& arguments) {
+  auto* command =
+      app.add_subcommand("compare", "Circuits, dates and integrals of several runs side by side");
+  command->add_option("run_dir", arguments.runs, "The runs' directories")->required();
+  command
+      ->add_option("--reference", arguments.references,
+                   "A run whose dates the others are held against; may be given several times")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--band-factor", arguments.band_factor,
+                   "With one reference: how far its band reaches to both sides")
+      ->capture_default_str();
+  command
+      ->add_option("--shift", arguments.shifts,
+                   "A step at which new data begins, where steps go on; may be given several times")
+      ->allow_extra_args(false);
+  command->add_option("--batch", arguments.batch,
+                      "Sequences of a training step, for the configuration prior");
+  command->add_option("--context", arguments.context,
+                      "Tokens of a training sequence, for the configuration prior");
+  command->add_flag("--json", arguments.json, "JSON instead of tables");
+  command->footer(
+      "Example:\n  headscope compare runs/seed0 runs/seed1 runs/seed2\n"
+      "  headscope compare --reference runs/good0 --reference runs/good1 runs/new\n"
+      "  headscope compare --batch 16 --context 256 runs/new");
 }
 
 void add_metrics(CLI::App& app, MetricsArguments& arguments) {
@@ -131,6 +180,36 @@ void add_report(CLI::App& app, ReportArguments& arguments) {
   command->footer("Example:\n  headscope report runs/a --html a.html");
 }
 
+void add_screen(CLI::App& app, ScreenArguments& arguments) {
+  auto* command = app.add_subcommand(
+      "screen", "Circuits, classes, precision at k and sinks of all heads at one step");
+  command
+      ->add_option(
+          "file", arguments.file,
+          "CSV with columns layer, head and pattern, selectivity or a column for each pattern, and "
+          "optionally step, mass, pr_integral, sink_mass, phase, context, source, batch; '-': "
+          "standard input")
+      ->required();
+  command->add_option("--step", arguments.step, "Step to screen (default: the last)")
+      ->check(CLI::Range(int64_t{0}, INT64_MAX));
+  command
+      ->add_option("--context", arguments.context,
+                   "Tokens of a probe row, default 256 or the column context")
+      ->check(CLI::Range(int64_t{2}, int64_t{INT32_MAX}));
+  command->add_option("--rules", arguments.rules, "headscope, or the paper's own: reference")
+      ->check(CLI::IsMember({"headscope", "reference"}))
+      ->capture_default_str();
+  command
+      ->add_option("--top", arguments.top,
+                   "Heads by pr_integral to break down (default: round(.18 n))")
+      ->check(CLI::Range(int64_t{1}, INT64_MAX));
+  command->add_option("--source", arguments.source, "Rows to use where there is a column source")
+      ->check(kSources)
+      ->capture_default_str();
+  command->add_flag("--json", arguments.json, "Everything as JSON, with the class of each head");
+  command->footer("Example:\n  headscope history runs/a | headscope screen -");
+}
+
 int run(int argc, char** argv) {
   CLI::App app("headscope: watch attention heads form circuits", "headscope");
   app.set_version_flag("--version", "headscope " HEADSCOPE_VERSION);
@@ -139,15 +218,21 @@ int run(int argc, char** argv) {
   RankArguments rank_arguments;
   ReplayArguments replay_arguments;
   HistoryArguments history_arguments;
+  DrawsArguments draws_arguments;
+  CompareArguments compare_arguments;
   MetricsArguments metrics_arguments;
   ServeArguments serve_arguments;
   ReportArguments report_arguments;
+  ScreenArguments screen_arguments;
   add_rank(app, rank_arguments);
   add_replay(app, replay_arguments);
   add_history(app, history_arguments);
+  add_draws(app, draws_arguments);
+  add_compare(app, compare_arguments);
   add_metrics(app, metrics_arguments);
   add_serve(app, serve_arguments);
   add_report(app, report_arguments);
+  add_screen(app, screen_arguments);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -157,6 +242,9 @@ int run(int argc, char** argv) {
   try {
     if (app.got_subcommand("rank")) return print(rank(rank_arguments));
     if (app.got_subcommand("replay")) return print(replay(replay_arguments));
+    if (app.got_subcommand("screen")) return print(screen(screen_arguments));
+    if (app.got_subcommand("draws")) return print(draws(draws_arguments));
+    if (app.got_subcommand("compare")) return print(compare(compare_arguments));
     if (app.got_subcommand("metrics")) return print(metrics(metrics_arguments));
     if (app.got_subcommand("serve")) return print(serve(serve_arguments));
     if (app.got_subcommand("report")) return print(report(report_arguments));

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "headscope/trajectory.h"
 #include "plugin/cli/commands.h"
@@ -11,34 +13,77 @@
 namespace headscope::cli {
 namespace {
 
-/// Readings by head, and what became of the rows.
+/// Where the axis lies before where it was at the end of the phase before.
+struct AxisReturn {
+  size_t after = 0;  // number of the phase before
+  HeadId head;       // the first of them
+  int64_t heads = 0;
+  double from = 0, to = 0;  // tokens or steps
+};
+
+/// Watches the steps of a head in the order of the file: rows may come in any order, but steps that
+/// go on and then start again look like two phases.
+struct StepOrder {
+  int64_t first = 0, last = 0;
+  int64_t ascending = 0;  // rows in a row, in the order of their steps
+  bool starts_again = false;
+
+  void see(int64_t step) {
+    if (ascending == 0) first = step;
+    if (ascending > 1 && step <= first) starts_again = true;
+    ascending = ascending > 0 && step <= last ? 1 : ascending + 1;
+    last = step;
+  }
+};
+
+/// Readings by head and phase, and what became of the rows.
 struct Readings {
-  std::map<HeadId, std::vector<TrajectoryPoint>> heads;
+  std::vector<std::string> phases;  // in order of appearance; one without the column
+  std::map<HeadId, std::map<size_t, std::vector<TrajectoryPoint>>> heads;
+  std::map<std::pair<size_t, HeadId>, StepOrder> steps;  // by phase and head
+  std::vector<AxisReturn> returns;
   int64_t rows = 0;
   int64_t skipped = 0;     // PR empty or not finite
-  int64_t superseded = 0;  // another row of the same head and step came later
+  int64_t superseded = 0;  // another row of the same phase, head and step came later
   int64_t off_axis = 0;    // no place on the axis
   double most_tokens = 0;
+
+  size_t phase_number(const std::string& name) {
+    const auto found = std::find(phases.begin(), phases.end(), name);
+    const auto number = static_cast<size_t>(found - phases.begin());
+    if (found == phases.end()) phases.push_back(name);
+    return number;
+  }
 };
+
+size_t ratio_column(const CsvReader& csv) {
+  for (const char* name : {"participation_ratio", "pr", "value"})
+    if (const auto column = csv.find(name)) return *column;
+  return csv.require("participation_ratio");
+}
 
 Readings read(const RankArguments& arguments, bool needs_tokens) {
   Input input(arguments.file);
   CsvReader csv(input.stream(), input.name());
-  const size_t layer = csv.require("layer"), head = csv.require("head"), step = csv.require("step"),
-               ratio = csv.require("participation_ratio");
-  const auto tokens = needs_tokens ? csv.require("tokens") : csv.find("tokens");
+  csv.require("head");
+  const size_t step = csv.require("step"), ratio = ratio_column(csv);
+  if (needs_tokens && !csv.has_tokens())
+    throw InputError(input.name() + ": no column 'tokens' (a count) or 'tokens_b' (billions) for " +
+                     "--axis " + arguments.axis + "; without tokens use --axis step");
+  const auto phase = csv.find("phase");
   const SourceFilter filter(csv, arguments.source);
   Readings readings;
   while (csv.next()) {
     if (!filter.admits(csv)) continue;
     ++readings.rows;
-    const HeadId id = csv.head(layer, head);
+    const HeadId id = csv.head();
     const TrajectoryPoint point = {csv.count(step, std::numeric_limits<int64_t>::max()),
-                                   tokens ? csv.number(*tokens) : kNaN, csv.number(ratio)};
-    if (point.tokens < 0) throw csv.error(*tokens, "is below 0");
+                                   csv.tokens(), csv.number(ratio)};
     if (std::isfinite(point.tokens))
       readings.most_tokens = std::max(readings.most_tokens, point.tokens);
-    auto& points = readings.heads[id];
+    const size_t number = readings.phase_number(phase ? csv.text(*phase) : "");
+    readings.steps[{number, id}].see(point.step);
+    auto& points = readings.heads[id][number];
     if (std::isfinite(point.participation_ratio))
       points.push_back(point);
     else
@@ -52,21 +97,111 @@ bool same(const TrajectoryPoint& a, const TrajectoryPoint& b) {
          (a.tokens == b.tokens || (std::isnan(a.tokens) && std::isnan(b.tokens)));
 }
 
-std::map<HeadId, Trajectory> trajectories(Readings& readings, const Trajectory& empty) {
-  std::map<HeadId, Trajectory> heads;
-  for (auto& [id, points] : readings.heads) {
-    std::stable_sort(points.begin(), points.end(),
-                     [](const auto& a, const auto& b) { return a.step < b.step; });
-    Trajectory& trajectory = heads.try_emplace(id, empty).first->second;
-    for (size_t i = 0; i < points.size(); ++i) {
-      if (i > 0 && points[i].step == points[i - 1].step && !same(points[i], points[i - 1]))
-        ++readings.superseded;
-      trajectory.add(points[i]);
+std::string count_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.10g", value);
+  return text;
+}
+
+/// Puts the rows of one phase in order; of several for one step the last one stays.
+void put_in_order(std::vector<TrajectoryPoint>& points, Readings& readings) {
+  std::stable_sort(points.begin(), points.end(),
+                   [](const auto& a, const auto& b) { return a.step < b.step; });
+  std::vector<TrajectoryPoint> kept;
+  for (const auto& point : points) {
+    if (!kept.empty() && kept.back().step == point.step) {
+      if (!same(kept.back(), point)) ++readings.superseded;
+      kept.back() = point;
+    } else {
+      kept.push_back(point);
     }
-    for (const auto& point : trajectory.points())
-      if (!on_axis(empty.definition(), point)) ++readings.off_axis;
+  }
+  points = std::move(kept);
+}
+
+/// Tokens cannot be taken back while steps go on.
+void check_tokens(const std::vector<TrajectoryPoint>& points, HeadId id, const std::string& file) {
+  const TrajectoryPoint* last = nullptr;
+  for (const auto& point : points) {
+    if (!std::isfinite(point.tokens)) continue;
+    if (last && point.tokens < last->tokens)
+      throw InputError(file + ": the tokens of head " + std::to_string(id.layer) + "." +
+                       std::to_string(id.head) + " go back from " + count_text(last->tokens) +
+                       " at step " + std::to_string(last->step) + " to " +
+                       count_text(point.tokens) + " at step " + std::to_string(point.step) +
+                       "; name the parts of the run in a column 'phase', correct the tokens, or "
+                       "use --axis step");
+    last = &point;
+  }
+}
+
+void note_return(Readings& readings, size_t after, HeadId head, double from, double to) {
+  for (AxisReturn& known : readings.returns)
+    if (known.after == after) {
+      ++known.heads;
+      return;
+    }
+  readings.returns.push_back({after, head, 1, from, to});
+}
+
+std::map<HeadId, Trajectory> trajectories(Readings& readings, const Trajectory& empty,
+                                          const std::string& file) {
+  const bool by_step = empty.definition().axis == IntegralAxis::kStep;
+  std::map<HeadId, Trajectory> heads;
+  for (auto& [id, phases] : readings.heads) {
+    Trajectory& trajectory = heads.try_emplace(id, empty).first->second;
+    double reached = kNaN;
+    size_t reached_in = 0;
+    for (auto& [phase, points] : phases) {
+      put_in_order(points, readings);
+      if (!by_step) check_tokens(points, id, file);
+      bool begins = !trajectory.points().empty();
+      for (auto point : points) {
+        point.begins_stretch = std::exchange(begins, false);
+        trajectory.add(point);
+        if (!on_axis(empty.definition(), point)) {
+          ++readings.off_axis;
+          continue;
+        }
+        const double place = by_step ? static_cast<double>(point.step) : point.tokens;
+        if (place < reached && phase != reached_in)
+          note_return(readings, reached_in, id, reached, place);
+        reached = place;
+        reached_in = phase;
+      }
+    }
   }
   return heads;
+}
+
+/// Heads whose steps start again within a phase, where the last row of a step counts.
+void state_repeats(ordered_json& stated, const Readings& readings) {
+  ordered_json heads = ordered_json::array();
+  for (const auto& [key, order] : readings.steps)
+    if (order.starts_again) heads.push_back({key.second.layer, key.second.head});
+  if (heads.empty()) return;
+  stated["steps_start_again"] = heads;
+  stated["steps_note"] =
+      "the steps of these heads start again in the file, and of several rows for a step the last "
+      "one counts; if these are data phases, name them in a column 'phase'";
+}
+
+/// How the phases of the file were put together.
+void state_phases(ordered_json& stated, const Readings& readings, const std::string& axis) {
+  if (readings.phases.size() < 2) return;
+  const std::string unit = axis == "step" ? "step" : "tokens";
+  stated["phases"] = readings.phases;
+  stated["phases_joined"] = readings.phases.size();
+  stated["axis_goes_back"] = ordered_json::array();
+  for (const auto& back : readings.returns)
+    stated["axis_goes_back"].push_back({{"after_phase", readings.phases[back.after]},
+                                        {"heads", back.heads},
+                                        {"first_head", {back.head.layer, back.head.head}},
+                                        {"from_" + unit, back.from},
+                                        {"to_" + unit, back.to}});
+  stated["phase_rule"] =
+      "phases are integrated in order of appearance; where the axis goes on they are joined by a "
+      "trapezoid, where it goes back the next one is integrated on its own and the sum goes on";
 }
 
 const char* formula(IntegralAxis axis) {
@@ -88,13 +223,15 @@ std::string rank(const RankArguments& arguments) {
                                          arguments.floor_tokens};
   const Trajectory empty(definition);  // refuses a definition that makes no sense before reading
   Readings readings = read(arguments, definition.axis != IntegralAxis::kStep);
-  const auto heads = trajectories(readings, empty);
+  const auto heads = trajectories(readings, empty, arguments.file);
   ordered_json answer;
   auto& stated = answer["definition"];
   stated = {{"integral", "trapezoid of max(participation_ratio - 1, 0) over x"},
             {"axis", arguments.axis},
             {"x", formula(definition.axis)}};
   if (definition.axis == IntegralAxis::kLnTokens) stated["floor_tokens"] = definition.floor_tokens;
+  state_phases(stated, readings, arguments.axis);
+  state_repeats(stated, readings);
   stated["heads"] = heads.size();
   stated["rows"] = readings.rows;
   stated["readings_skipped"] = readings.skipped;

@@ -10,23 +10,45 @@
 namespace headscope::cli {
 namespace {
 
+std::string underscored(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
 /// Columns of the file; those that may be missing are optional.
 struct Columns {
   explicit Columns(const CsvReader& csv)
       : step(csv.require("step")),
-        layer(csv.require("layer")),
         head(csv.require("head")),
-        selectivity(csv.require("selectivity")),
         pattern(csv.find("pattern")),
-        tokens(csv.find("tokens")),
         mass(csv.find("mass")),
         margin(csv.find("margin")),
         participation_ratio(csv.find("participation_ratio")),
         phase(csv.find("phase")),
-        context(csv.find("context")) {}
+        context(csv.find("context")),
+        formed_threshold(csv.find("formed_threshold")) {
+    selectivity = csv.find("selectivity");
+    if (!selectivity) selectivity = csv.find("value");
+    if (!selectivity) find_patterns(csv);
+    if (!selectivity && of_pattern.empty()) csv.require("selectivity");
+    if (!participation_ratio) participation_ratio = csv.find("pr");
+  }
 
-  size_t step, layer, head, selectivity;
-  std::optional<size_t> pattern, tokens, mass, margin, participation_ratio, phase, context;
+  size_t step, head;
+  std::optional<size_t> selectivity, pattern, mass, margin, participation_ratio, phase, context,
+      formed_threshold;
+  std::vector<std::pair<std::string, size_t>> of_pattern;  // one column of selectivities a pattern
+
+ private:
+  void find_patterns(const CsvReader& csv) {
+    for (const auto& pattern : standard_patterns()) {
+      for (const auto& name : {pattern.name, underscored(pattern.name)})
+        if (const auto column = csv.find(name)) {
+          of_pattern.emplace_back(name, *column);
+          break;
+        }
+    }
+  }
 };
 
 /// Where a series of one pattern and head has come to.
@@ -56,6 +78,8 @@ class Collector {
   size_t phase_of_row();
   Series& advance(const SeriesKey& key, int64_t step);
   void note_context();
+  void note_threshold(const std::string& pattern);
+  void take_reading(const std::string& pattern, size_t column, int64_t step, HeadId head);
   double optional_number(std::optional<size_t> column) const {
     return column ? csv_.number(*column) : kNaN;
   }
@@ -116,25 +140,52 @@ void Collector::note_context() {
   run_.context = context;
 }
 
+void Collector::note_threshold(const std::string& pattern) {
+  if (!columns_.formed_threshold || arguments_.context) return;
+  const double threshold = csv_.number(*columns_.formed_threshold);
+  if (std::isnan(threshold)) return;
+  if (!(threshold > 0) || !std::isfinite(threshold))
+    throw csv_.error(*columns_.formed_threshold, "is no selectivity above 0");
+  const auto [known, is_new] = run_.formed_thresholds.try_emplace(pattern, threshold);
+  if (known->second != threshold)
+    throw csv_.error(*columns_.formed_threshold,
+                     "differs from an earlier one of pattern '" + pattern +
+                         "'; give --context with the tokens that the probe's query sees");
+}
+
 void Collector::take_row() {
   ++run_.rows;
   const int64_t step = csv_.count(columns_.step, std::numeric_limits<int64_t>::max());
-  const HeadId head = csv_.head(columns_.layer, columns_.head);
-  Row row;
-  row.reading.figures.selectivity = csv_.number(columns_.selectivity);
-  row.reading.figures.mass = optional_number(columns_.mass);
-  row.reading.figures.margin = optional_number(columns_.margin);
-  row.reading.participation_ratio = optional_number(columns_.participation_ratio);
-  row.tokens = optional_number(columns_.tokens);
+  const HeadId head = csv_.head();
   note_context();
+  if (columns_.selectivity) {
+    const bool nothing = columns_.pattern && csv_.text(*columns_.pattern).empty() &&
+                         !std::isfinite(csv_.number(*columns_.selectivity));
+    if (nothing)
+      ++run_.skipped;  // a head without patterns
+    else
+      take_reading(pattern_of_row(), *columns_.selectivity, step, head);
+  }
+  for (const auto& [pattern, column] : columns_.of_pattern)
+    take_reading(pattern, column, step, head);
+}
+
+void Collector::take_reading(const std::string& pattern, size_t column, int64_t step, HeadId head) {
+  Row row;
+  row.tokens = csv_.tokens();
+  row.reading.figures.selectivity = csv_.number(column);
+  row.reading.participation_ratio = optional_number(columns_.participation_ratio);
+  if (columns_.selectivity) {  // with one column a pattern, these could be of any of them
+    row.reading.figures.mass = optional_number(columns_.mass);
+    row.reading.figures.margin = optional_number(columns_.margin);
+    note_threshold(pattern);
+  }
   if (!std::isfinite(row.reading.figures.selectivity)) {
     ++run_.skipped;
     row.reading.figures.selectivity = kNaN;  // the tracker holds
-    if (columns_.pattern && csv_.text(*columns_.pattern).empty())
-      return;  // a head without patterns
   }
   if (!std::isfinite(row.reading.figures.mass)) row.reading.figures.mass = kNaN;
-  const SeriesKey key = {pattern_of_row(), head};
+  const SeriesKey key = {pattern, head};
   if (std::find(patterns_.begin(), patterns_.end(), key.first) == patterns_.end())
     patterns_.push_back(key.first);
   const Series& series = advance(key, step);
@@ -144,8 +195,10 @@ void Collector::take_row() {
 
 RecordedRun Collector::finish() {
   for (const auto& pattern : standard_patterns())
-    if (std::find(patterns_.begin(), patterns_.end(), pattern.name) != patterns_.end())
-      run_.patterns.push_back(pattern.name);
+    for (const auto& name : {pattern.name, underscored(pattern.name)})
+      if (std::find(patterns_.begin(), patterns_.end(), name) != patterns_.end() &&
+          std::find(run_.patterns.begin(), run_.patterns.end(), name) == run_.patterns.end())
+        run_.patterns.push_back(name);
   for (const auto& name : patterns_)
     if (std::find(run_.patterns.begin(), run_.patterns.end(), name) == run_.patterns.end())
       run_.patterns.push_back(name);

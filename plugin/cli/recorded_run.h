@@ -36,14 +36,19 @@ struct RecordedRun {
   std::vector<HeadId> heads;          ///< ascending
   std::vector<Stretch> stretches;
   std::optional<int64_t> context;  ///< of the `context` column
+  /// Of the `formed_threshold` column: selectivity that formed needed in the run itself, by
+  /// pattern.
+  std::map<std::string, double> formed_thresholds;
   int64_t rows = 0;
   int64_t skipped = 0;  ///< selectivity empty or not finite
   /// Rows after which another row of the same pattern, head and step came in their stretch.
   int64_t superseded = 0;
 };
 
-/// Reads a file of columns step, layer, head, selectivity and optionally pattern, tokens, mass,
-/// margin, participation_ratio, phase, context, source.
+/// Reads a file of columns step, layer, head, selectivity and optionally pattern, tokens (or
+/// tokens_b), mass, margin, participation_ratio, phase, context, formed_threshold, source. Without
+/// `selectivity`, the columns that are called like standard patterns are theirs, and a wide table's
+/// values are.
 ///
 /// The series of each pattern and head is followed in file order: another phase, or a step that
 /// goes back, begins its next stretch; stretches of the series are joined by phase and number.

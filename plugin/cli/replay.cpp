@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 
 #include "headscope/circuits.h"
+#include "headscope/screen.h"
 #include "plugin/cli/commands.h"
 #include "plugin/cli/input.h"
 #include "plugin/cli/json_text.h"
@@ -33,6 +36,59 @@ Pattern pattern_named(const std::string& name) {
   return other;
 }
 
+/// The patterns of a run with the thresholds that they have, and the context that these scale with.
+struct Thresholds {
+  std::vector<Pattern> patterns;
+  int64_t context = kPublishedContext;
+  std::string source;  ///< in words
+};
+
+/// The context at which standard patterns have the thresholds that the run recorded: the probe's
+/// span, smaller than its rows where it has a window. nullopt when there is none.
+std::optional<int64_t> span_of(const std::vector<Pattern>& patterns, const RecordedRun& run) {
+  std::optional<int64_t> span;
+  const auto standard = standard_patterns();
+  for (const auto& pattern : patterns) {
+    const auto recorded = run.formed_thresholds.find(pattern.name);
+    const bool known = std::any_of(standard.begin(), standard.end(),
+                                   [&](const Pattern& p) { return p.name == pattern.name; });
+    if (recorded == run.formed_thresholds.end() || !known) continue;
+    const double at = 1 + recorded->second * (kPublishedContext - 1) / pattern.formed_at_256;
+    if (!(at >= 2 && at < INT32_MAX)) return std::nullopt;
+    span = std::llround(at);
+    if (std::abs(scaled_threshold(pattern.formed_at_256, *span) - recorded->second) >
+        1e-9 * recorded->second)
+      return std::nullopt;
+  }
+  return span;
+}
+
+Thresholds thresholds_of(const RecordedRun& run, const ReplayArguments& arguments,
+                         const CircuitRules& rules) {
+  Thresholds result;
+  for (const auto& name : run.patterns) result.patterns.push_back(pattern_named(name));
+  if (arguments.context) {
+    result.context = *arguments.context;
+    result.source = "--context";
+  } else if (run.context) {
+    result.context = *run.context;
+    result.source = "column context";
+  } else {
+    result.source = "none given";
+  }
+  if (run.formed_thresholds.empty() || !rules.scale_to_context) return result;
+  result.context = span_of(result.patterns, run).value_or(result.context);
+  result.source = "column formed_threshold";
+  for (auto& pattern : result.patterns) {
+    const auto recorded = run.formed_thresholds.find(pattern.name);
+    if (recorded == run.formed_thresholds.end()) continue;
+    const double scale = scaled_threshold(1, result.context);
+    if (scale * pattern.formed_at_256 != recorded->second)
+      pattern.formed_at_256 = recorded->second / scale;
+  }
+  return result;
+}
+
 std::vector<HeadReading> readings_of(const RecordedRun& run, const RecordedProbe& probe) {
   std::vector<HeadReading> heads(run.heads.size());
   for (size_t h = 0; h < heads.size(); ++h) {
@@ -47,15 +103,17 @@ std::vector<HeadReading> readings_of(const RecordedRun& run, const RecordedProbe
   return heads;
 }
 
-ordered_json definition_of(const RecordedRun& run, const CircuitTracker& tracker, int64_t context,
-                           const std::vector<Pattern>& patterns) {
+ordered_json definition_of(const RecordedRun& run, const CircuitTracker& tracker,
+                           const Thresholds& stated) {
   const CircuitRules& rules = tracker.rules();
+  const auto& patterns = stated.patterns;
   ordered_json thresholds = ordered_json::object();
   for (size_t p = 0; p < patterns.size(); ++p)
     thresholds[patterns[p].name] = {{"at_256", patterns[p].formed_at_256},
                                     {"at_context", tracker.formed_threshold(p)}};
   return {{"rules", rules.name},
-          {"context", context},
+          {"context", stated.context},
+          {"context_from", stated.source},
           {"formed_selectivity", thresholds},
           {"mass_floor", rules.mass_floor},
           {"emerging_selectivity", rules.emerging_selectivity},
@@ -75,13 +133,11 @@ std::string replay(const ReplayArguments& arguments) {
   const RecordedRun run = read_recorded_run(arguments);
   if (run.patterns.empty())
     throw InputError(arguments.file + ": no row with a pattern and a selectivity");
-  std::vector<Pattern> patterns;
-  for (const auto& name : run.patterns) patterns.push_back(pattern_named(name));
-  const int64_t context = arguments.context.value_or(run.context.value_or(kPublishedContext));
-  CircuitTracker tracker(patterns, context, std::move(rules));
+  const Thresholds stated = thresholds_of(run, arguments, rules);
+  CircuitTracker tracker(stated.patterns, stated.context, std::move(rules));
 
   ordered_json answer;
-  answer["definition"] = definition_of(run, tracker, context, patterns);
+  answer["definition"] = definition_of(run, tracker, stated);
   ordered_json head_events = ordered_json::array(), circuit_events = ordered_json::array(),
                final_states = ordered_json::array();
   for (const auto& stretch : run.stretches) {

@@ -110,6 +110,38 @@ TEST(Trajectory, RestoredFromItsPointsGivesTheSameBits) {
   EXPECT_EQ(restored.integral(), original.integral());
 }
 
+TEST(Trajectory, AStretchThatCountsStepsAnewSupersedesNothing) {
+  Trajectory trajectory({.axis = IntegralAxis::kStep});
+  trajectory.add({0, kNaN, 3});
+  trajectory.add({10, kNaN, 3});
+  trajectory.add({0, kNaN, 5, /*begins_stretch=*/true});
+  trajectory.add({10, kNaN, 5});
+  EXPECT_EQ(trajectory.integral(), 10 * 2 + 10 * 4);
+  trajectory.add({5, kNaN, 5});  // a replay within the second stretch
+  EXPECT_EQ(trajectory.integral(), 10 * 2 + 5 * 4);
+  trajectory.add({0, kNaN, 9});  // from the second stretch's first reading on
+  EXPECT_EQ(trajectory.integral(), 10 * 2);
+  EXPECT_EQ(trajectory.points().size(), 3u);
+  EXPECT_TRUE(trajectory.points().back().begins_stretch);
+}
+
+TEST(Trajectory, AStretchThatGoesOnIsJoined) {
+  Trajectory trajectory;
+  trajectory.add({0, 1, 3});
+  trajectory.add({9, 100, 3});
+  trajectory.add({0, 1000, 3, /*begins_stretch=*/true});
+  EXPECT_DOUBLE_EQ(trajectory.integral(), 2 * std::log(1000));
+}
+
+TEST(Trajectory, NeverRunsBackwards) {
+  Trajectory trajectory;
+  trajectory.add({1, 100, 3});
+  trajectory.add({2, 10, 3});
+  EXPECT_EQ(trajectory.integral(), 0);
+  trajectory.add({3, 1000, 3});
+  EXPECT_DOUBLE_EQ(trajectory.integral(), 2 * std::log(100));
+}
+
 TEST(Trajectory, WithoutReadingsHasNoFeatures) {
   const auto features = Trajectory().features();
   EXPECT_EQ(features.integral, 0);

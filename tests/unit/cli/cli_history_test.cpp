@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "headscope/built_in_sinks.h"
+#include "headscope/screen.h"
 #include "plugin/cli/commands.h"
 #include "tests/support/system/temporary_directory.h"
 
@@ -65,6 +67,63 @@ TEST_F(CliHistory, GivesReplayTheRun) {
   EXPECT_EQ(answer["definition"]["context"], 256);
 }
 
+/// The last row of a table: a probe of 1024 tokens whose query sees 128.
+Snapshot windowed_probe(int64_t step) {
+  Snapshot snapshot;
+  snapshot.step = step;
+  snapshot.source = Source::kProbe;
+  snapshot.context = 1024;
+  snapshot.patterns = {"induction", "mine"};
+  snapshot.circuits.resize(2);
+  snapshot.circuits[0].formed_threshold = scaled_threshold(50, 128);  // 24.9
+  snapshot.circuits[1].formed_threshold = 7;
+  auto& head = snapshot.heads.emplace_back();
+  head.patterns = {{.selectivity = 30}, {.selectivity = 7}};
+  return snapshot;
+}
+
+TEST_F(CliHistory, GivesReplayTheThresholdsOfAWindow) {
+  const auto sink = open_history({.run_dir = folder_.path(), .facts = {}, .log = {}});
+  for (const int64_t step : {1, 2})
+    sink->publish(std::make_shared<const Snapshot>(windowed_probe(step)));
+  sink->close();
+  const auto file = saved(cli::history({.run_dir = folder_.path()}));
+  const auto answer = nlohmann::json::parse(cli::replay({.file = file, .context = {}}));
+  const auto& stated = answer["definition"];
+  EXPECT_EQ(stated["context"], 128);
+  EXPECT_EQ(stated["formed_selectivity"]["induction"]["at_context"], scaled_threshold(50, 128));
+  EXPECT_EQ(stated["formed_selectivity"]["induction"]["at_256"], 50);
+  EXPECT_NEAR(stated["formed_selectivity"]["mine"]["at_context"].get<double>(), 7, 1e-12);
+  EXPECT_EQ(answer["final"][0]["state"], "formed");
+  // What is asked for comes before what was recorded.
+  const auto asked = nlohmann::json::parse(cli::replay({.file = file, .context = 1024}));
+  EXPECT_EQ(asked["definition"]["context"], 1024);
+  EXPECT_EQ(asked["final"][0]["state"], "emerging");
+  const auto reference =
+      nlohmann::json::parse(cli::replay({.file = file, .context = {}, .rules = "reference"}));
+  EXPECT_EQ(reference["definition"]["formed_selectivity"]["induction"]["at_context"], 50);
+}
+
+TEST_F(CliHistory, NamesThePhasesOfARunThatCountsStepsAnew) {
+  const auto sink = open_history({.run_dir = folder_.path(), .facts = {}, .log = {}});
+  double clock = 1e9, participation_ratio = 3;
+  for (const int64_t step : {0, 10, 0, 10}) {
+    Snapshot snapshot = windowed_probe(step);
+    snapshot.tokens = 1 + 9 * static_cast<double>(step);
+    snapshot.wall_time = ++clock;
+    snapshot.heads[0].participation_ratio = participation_ratio++;
+    sink->publish(std::make_shared<const Snapshot>(snapshot));
+  }
+  sink->close();
+  const auto file = saved(cli::history({.run_dir = folder_.path()}));
+  const auto ranked = nlohmann::json::parse(cli::rank({.file = file, .top = {}}));
+  EXPECT_EQ(ranked["definition"]["phases"], nlohmann::json::parse(R"(["1", "2"])"));
+  EXPECT_DOUBLE_EQ(ranked["heads"][0]["integral"].get<double>(),
+                   std::log(91) * (2 + 3) / 2 + std::log(91) * (4 + 5) / 2);
+  const auto replayed = nlohmann::json::parse(cli::replay({.file = file, .context = {}}));
+  EXPECT_EQ(replayed["definition"]["stretches"], 2);
+}
+
 TEST_F(CliHistory, GivesRankTheProbesReadingsOnly) {
   record();
   const auto answer = nlohmann::json::parse(
@@ -79,7 +138,7 @@ TEST_F(CliHistory, LeavesOutWhatWasNotMeasured) {
   record();
   const auto text = cli::history({.run_dir = folder_.path()});
   EXPECT_THAT(text, StartsWith("step,tokens,source,context,layer,head,pattern,selectivity,"));
-  EXPECT_THAT(text, HasSubstr("\n3,3000,probe,256,1,4,induction,60,,,,,4,\n"));
+  EXPECT_THAT(text, HasSubstr("\n3,3000,probe,256,1,4,induction,60,,,,,4,,,\n"));
   EXPECT_THAT(text, Not(HasSubstr("nan")));
 }
 

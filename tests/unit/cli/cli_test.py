@@ -4,30 +4,12 @@ import csv
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import unittest
 
-BINARY, DATA = sys.argv[1:3]
+from command import BINARY, DATA, Refusals, answer, main, run, states
+
 PUBLISHED = os.path.join(DATA, "published_fineweb124m_induction.csv")
-
-
-def run(*arguments, text=""):
-    return subprocess.run([BINARY, *arguments], input=text.encode(), capture_output=True, timeout=60)
-
-
-def answer(*arguments, text=""):
-    done = run(*arguments, text=text)
-    assert done.returncode == 0, done.stderr.decode()
-    return json.loads(done.stdout)
-
-
-def states(found, layer, head, pattern="induction"):
-    return [
-        (event["state"], event["step"])
-        for event in found["events"]
-        if (event["layer"], event["head"], event["pattern"]) == (layer, head, pattern)
-    ]
 
 
 class Rank(unittest.TestCase):
@@ -176,14 +158,7 @@ class Replay(unittest.TestCase):
         self.assertIn("self", lost[0]["rule"])
 
 
-class Trouble(unittest.TestCase):
-    def refused(self, *arguments, text="", says=()):
-        done = run(*arguments, text=text)
-        self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertEqual(done.stdout, b"")
-        for part in says:
-            self.assertIn(part, done.stderr.decode())
-
+class Trouble(Refusals):
     def test_a_bad_value_names_file_line_column_and_value(self):
         header = "step,layer,head,selectivity\n1,0,0,60\n"
         self.refused("replay", "-", text=header + "2,0,0,fast\n", says=["<stdin>:3", "'selectivity'", "'fast'"])
@@ -200,7 +175,7 @@ class Trouble(unittest.TestCase):
             self.refused("rank", file.name, says=[file.name + ":2", "'tokens'", "'-5'"])
 
     def test_columns_that_are_missing_or_doubled(self):
-        self.refused("rank", "-", text="layer,head,step,pr\n", says=["'participation_ratio'", "layer, head, step, pr"])
+        self.refused("rank", "-", text="layer,head,step,x\n", says=["'participation_ratio'", "layer, head, step, x"])
         self.refused("rank", "-", text="layer,layer\n", says=["'layer' is named twice"])
         self.refused("rank", "-", text="", says=["empty"])
         self.refused("replay", "-", text="step,layer,head,selectivity\n", says=["no row"])
@@ -225,7 +200,7 @@ class Trouble(unittest.TestCase):
 
     def test_help_and_version(self):
         self.assertIn(b"headscope 0.", run("--version").stdout)
-        for command in "rank", "replay", "history":
+        for command in "rank", "replay", "history", "draws", "compare":
             self.assertIn(b"Example:", run(command, "--help").stdout)
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
@@ -251,4 +226,4 @@ class Trouble(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    main()

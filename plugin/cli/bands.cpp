@@ -1,0 +1,50 @@
+#include "plugin/cli/bands.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace headscope::cli {
+
+const char* to_string(Axis axis) { return axis == Axis::kTokens ? "tokens" : "steps"; }
+
+double place_of(const Moment& moment, Axis axis) {
+  if (axis == Axis::kTokens) return moment.tokens;
+  return moment.step < 0 ? kNaN : static_cast<double>(moment.step);
+}
+
+const char* to_string(Milestone milestone) {
+  return milestone == Milestone::kEmerging ? "emerging" : "formed";
+}
+
+Moment moment_of(const CircuitReading& circuit, Milestone milestone) {
+  if (milestone == Milestone::kEmerging) return {circuit.emerging_step, circuit.emerging_tokens};
+  return {circuit.formed_step, circuit.formed_tokens};
+}
+
+Band band_of(const std::vector<double>& dates, double factor_of_one) {
+  Band band;
+  band.references = std::ssize(dates);
+  for (const double date : dates) {
+    if (std::isnan(date)) continue;
+    ++band.dated;
+    band.low = std::fmin(band.low, date);
+    band.high = std::fmax(band.high, date);
+  }
+  if (band.dated == 1) {
+    band.factor = factor_of_one;
+    band.low /= factor_of_one;
+    band.high *= factor_of_one;
+  }
+  return band;
+}
+
+Standing standing_of(const Band& band, double date, double end) {
+  if (band.dated == 0) return {"no band", kNaN};
+  if (std::isnan(date))
+    return end > band.high ? Standing{"absent", end / band.high} : Standing{"not due yet", kNaN};
+  if (date > band.high) return {"late", date / band.high};
+  if (date < band.low) return {"early", band.low / date};
+  return {"in band", kNaN};
+}
+
+}  // namespace headscope::cli
