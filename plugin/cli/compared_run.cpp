@@ -49,7 +49,7 @@ std::string threshold_text(const Snapshot& probe) {
   for (const auto& circuit : probe.circuits)
     text +=
         (text.empty() ? "" : ", ") + circuit.pattern + " " + six_digits(circuit.formed_threshold);
-  return text;
+  return text.empty() ? "none" : text;
 }
 
 int64_t samples_of(const Snapshot& probe) {
@@ -72,11 +72,11 @@ std::vector<DefinitionItem> stated_definition(const Snapshot& probe) {
   };
 }
 
-/// The first item in which two definitions differ; one that is not known differs from none.
+/// The first item in which two definitions differ.
 std::optional<size_t> difference(const std::vector<DefinitionItem>& a,
                                  const std::vector<DefinitionItem>& b) {
   for (size_t i = 0; i < a.size(); ++i)
-    if (a[i].value != b[i].value && !a[i].value.empty() && !b[i].value.empty()) return i;
+    if (a[i].value != b[i].value && a[i].known && b[i].known) return i;
   return std::nullopt;
 }
 
@@ -115,9 +115,12 @@ void check_shifts(const std::vector<RunPart>& parts, const std::vector<int64_t>&
                        "; name a step with probes before and after it");
 }
 
-/// Name of the rules, with which the rule of every event begins; empty when nothing has happened.
-std::string rules_of(const std::vector<Event>& events) {
-  return events.empty() ? "" : events.front().rule.substr(0, events.front().rule.find(':'));
+/// Name of the rules, with which the rule of every event begins.
+DefinitionItem rules_of(const std::vector<Event>& events) {
+  const std::string fix = "give the runs the same CircuitRules";
+  if (events.empty()) return {"rules", "not known, nothing has happened", fix, false};
+  const std::string& rule = events.front().rule;
+  return {"rules", rule.substr(0, rule.find(':')), fix};
 }
 
 void take_news(const Snapshot& snapshot, ComparedRun& run) {
@@ -177,8 +180,7 @@ ComparedRun read_compared_run(const std::string& directory, const std::vector<in
   for (const HeadId id : heads) ++run.heads_of_layer[id.layer];
   run.definition.push_back(
       {"heads", shape_text(run.heads_of_layer), "compare runs of one model shape"});
-  run.definition.push_back(
-      {"rules", rules_of(run.head_events), "give the runs the same CircuitRules"});
+  run.definition.push_back(rules_of(run.head_events));
   run.parts = cut(probes, shifts);
   check_shifts(run.parts, shifts, directory);
   run.reached = run.end;

@@ -26,6 +26,7 @@ struct DefinitionItem {
   std::string what;
   std::string value;
   std::string fix;
+  bool known = true;  ///< false: the history does not say, which differs from nothing
 };
 
 /// What `headscope compare` needs of a run's history.

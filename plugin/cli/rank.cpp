@@ -29,9 +29,10 @@ struct StepOrder {
   bool starts_again = false;
 
   void see(int64_t step) {
+    if (ascending > 0 && step == last) return;  // a row for each pattern
     if (ascending == 0) first = step;
     if (ascending > 1 && step <= first) starts_again = true;
-    ascending = ascending > 0 && step <= last ? 1 : ascending + 1;
+    ascending = ascending > 0 && step < last ? 1 : ascending + 1;
     last = step;
   }
 };
@@ -207,13 +208,13 @@ void state_phases(ordered_json& stated, const Readings& readings, const std::str
 const char* formula(IntegralAxis axis) {
   switch (axis) {
     case IntegralAxis::kLnTokens:
-      return "x = ln(max(tokens, floor_tokens))";
+      return "ln(max(tokens, floor_tokens))";
     case IntegralAxis::kLnTokensClamped1b:
-      return "x = ln(max(tokens / 1e9, 1))";
+      return "ln(max(tokens / 1e9, 1))";
     case IntegralAxis::kStep:
       break;
   }
-  return "x = step";
+  return "step";
 }
 
 }  // namespace

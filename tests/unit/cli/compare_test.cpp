@@ -329,6 +329,9 @@ TEST_F(Compare, RefusesRunsOfOtherDefinitions) {
                         for (auto& event : s.events) event.rule = "reference: " + event.rule;
                       }),
               HasSubstr("reference against headscope"));
+  EXPECT_THAT(refused("j", [](Snapshot& s) { s.circuits.clear(); }),
+              HasSubstr("none against induction 50"));
+  EXPECT_EQ(refusal({.runs = {run, record("k", forms_at(0, 5))}}), "");  // its rules are not known
   EXPECT_THAT(refusal({.runs = {run}, .references = {record("r", kOneOfThem, {}, 64)}}),
               HasSubstr("context 64 against 256"));
 }

@@ -135,8 +135,11 @@ class Phases(Refusals):
     def test_steps_that_start_again_without_a_phase_are_told(self):
         header, steps = "layer,head,step,participation_ratio\n", [0, 100, 200, 0, 150]
         rows = [f"0,3,{step},{2 + i}\n" for i, step in enumerate(steps)]
-        stated = answer("rank", "--axis", "step", "-", text=header + "".join(rows))["definition"]
-        self.assertEqual(stated["steps_start_again"], [[0, 3]])
+        for repeats in 1, 2:  # a row for each pattern
+            text = header + "".join(row * repeats for row in rows)
+            stated = answer("rank", "--axis", "step", "-", text=text)["definition"]
+            self.assertEqual(stated["steps_start_again"], [[0, 3]])
+            self.assertEqual(stated["x"], "step")
         self.assertIn("'phase'", stated["steps_note"])
         for ordered in rows[:3], rows[2::-1]:
             stated = answer("rank", "--axis", "step", "-", text=header + "".join(ordered))["definition"]
