@@ -88,6 +88,7 @@ NullTestResult effect_bound_test(const MarginTable& table, double floor, double 
   result.critical_z = kNaN;
   const Clusters rows(table.row), positions(table.position);
   const size_t clusters = std::min(rows.count, positions.count);
+  result.rows = static_cast<int64_t>(rows.count);
   if (clusters < kFewestClusters || heads == 0) return result;
 
   bool any = false;

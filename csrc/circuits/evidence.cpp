@@ -176,6 +176,7 @@ std::map<std::string, double> figures_of(const TrackerSetup& setup, const Tracke
     all["critical_z"] = nulls.margin->critical_z;
     all["p_value"] = nulls.margin->p_value;
     all["alpha"] = nulls.margin->alpha;
+    all["null_rows"] = static_cast<double>(nulls.margin->rows);
   }
   if (nulls.mass) {
     all["mass_z"] = nulls.mass->z[head];

@@ -181,8 +181,8 @@ std::pair<CircuitState, std::string> decide(const AblationLosses& losses, const 
     return {kInconclusive, "inconclusive: the effect's interval holds the smallest of interest, " +
                                nats(rule.smallest_effect) + "; more distinct examples narrow it"};
   if (!losses.controls.empty() && !reaches_ratio(losses, rule))
-    return {kUnspecific, "unspecific: the heads matter, and others of their layers matter more "
-                         "than a " + number(rule.min_ratio) + "rd of it"};
+    return {kUnspecific, "unspecific: the heads matter, and others of their layers have more "
+                         "than 1/" + number(rule.min_ratio) + " of the effect"};
   if (!losses.controls.empty() && !(report.difference_low > 0))
     return {kInconclusive, "inconclusive: the difference from the controls reaches 0"};
   if (!test.possible()) return {kInconclusive, "inconclusive: " + what_labels_lack(labels, test)};

@@ -115,11 +115,11 @@ struct LabelTest {
 struct AblationLosses {
   std::vector<double> baseline;               ///< nothing ablated
   std::vector<double> ablated;                ///< the circuit's heads
-  std::vector<std::vector<double>> controls;  ///< each control set
+  std::vector<std::vector<double>> controls = {};  ///< each control set
   /// Each label set, in order, on the first n examples: [sets][n], n the same for all.
-  std::vector<std::vector<double>> labelled;
-  std::vector<double> upper_bound;  ///< all heads of the circuit's layers; empty: not run
-  std::vector<std::vector<double>> single_heads;  ///< each head of the circuit alone; empty: not
+  std::vector<std::vector<double>> labelled = {};
+  std::vector<double> upper_bound = {};  ///< all heads of the circuit's layers; empty: not run
+  std::vector<std::vector<double>> single_heads = {};  ///< each head of the circuit alone; empty: not
 };
 
 /// Fills the figures, verdict and reason of `report`; its pattern, metric, step and heads are the

@@ -118,7 +118,8 @@ class CircuitTracker {
   /// Figures of an event (at pattern level those of its most selective head; left out: not known):
   ///   the head         selectivity, mass, margin, participation_ratio
   ///   the thresholds   threshold, threshold_at_256
-  ///   margin's test    margin_z, margin_excess, critical_z, p_value, alpha
+  ///   margin's test    margin_z, margin_excess, critical_z, p_value, alpha, null_rows (the probe
+  ///                    rows that entered it)
   ///   mass's test      mass_z, mass_critical_z, mass_p_value, mass_alpha
   ///   the time         probe (its number), stretch, first_step, first_step_after
   ///
@@ -144,9 +145,9 @@ class CircuitTracker {
   HEADSCOPE_API std::vector<Due> formed_circuits() const;
 
   /// Enters the outcome of an ablation (only of the metric that decides, AblationReport::gate),
-  /// returns its events: none when nothing changed. An inconclusive one takes no verdict away. A report on a circuit that was lost meanwhile, or of which no head is
-  /// formed any more, changes nothing. Throws std::invalid_argument on an unknown pattern, or a
-  /// state that is no verdict.
+  /// returns its events: none when nothing changed. An inconclusive one takes no verdict away. A
+  /// report on a circuit that was lost meanwhile, or of which no head is formed any more, changes
+  /// nothing. Throws std::invalid_argument on an unknown pattern, or a state that is no verdict.
   HEADSCOPE_API std::vector<Event> apply_verdict(const AblationReport& report, double tokens,
                                                  double wall_time);
 

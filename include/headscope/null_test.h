@@ -40,6 +40,8 @@ struct NullTestResult {
   double critical_z = 0;
   /// Null draws made; fewer than asked for when the answer was already clear.
   int64_t draws = 0;
+  /// Probe rows that entered.
+  int64_t rows = 0;
   /// The level the test was run at.
   double alpha = 0;
   /// p_value <= alpha.

@@ -189,7 +189,7 @@ TEST(Measuring, TheUsersOwnPatternIsMeasuredBesideTheOthers) {
   probe.patterns.push_back(
       {.name = "middle",
        .targets = [](auto, int64_t query) { return std::vector<int64_t>{query / 2}; },
-       .null = NullKind::kUniformControls});
+       .null = NullKind::kEffectBound});
   attached.monitor->set_probe(
       model, [&](const at::Tensor& tokens) { return model.forward(tokens); }, probe);
   tiny_training(model, attached.monitor.get(), 0, 2);

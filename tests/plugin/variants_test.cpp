@@ -193,7 +193,7 @@ std::set<int64_t> special_keys(int64_t tokens, int64_t query) {
   const std::vector<int64_t> ids(static_cast<size_t>(tokens), 0);
   std::set<int64_t> special;
   for (const Pattern& pattern : standard_patterns()) {
-    if (pattern.null != NullKind::kUniformControls) continue;
+    if (pattern.null != NullKind::kEffectBound) continue;
     for (const int64_t key : pattern.targets(ids, query)) special.insert(key);
   }
   return special;

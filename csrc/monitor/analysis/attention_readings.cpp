@@ -130,7 +130,7 @@ void read_queries(const LayerCapture& layer, const ProbePlan& plan, std::vector<
           for (size_t i = 0; i < patterns; ++i) {
             PatternSums& own = sums[static_cast<size_t>(h) * patterns + i];
             const int64_t targets = seen.asked(n, queries.target_group(i), r);
-            if (targets == 0 || ordinary == 0) continue;
+            if (targets == 0) continue;
             if (seen.in_group(n, queries.target_group(i), r) < targets) {
               ++own.hidden_rows;
               continue;

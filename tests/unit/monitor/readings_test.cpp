@@ -2,7 +2,10 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <vector>
 
 #include "csrc/monitor/analysis/attention_readings.h"
 #include "csrc/monitor/analysis/null_tests.h"
@@ -35,15 +38,25 @@ Probe make_probe(ControlPositions controls = ControlPositions::kMeasuredWithoutS
   return {batch, plan_probe(batch.tokens, options)};
 }
 
-/// Attention of one layer whose scores are `bias` alone (q = 0): [N, H, T, T] additive.
-LayerCapture capture_of(const ProbePlan& plan, const at::Tensor& bias) {
+/// Attention of one layer whose scores are `bias` alone (q = 0): [N, H, T, T] additive, or none.
+/// Given as `call` what else it is of.
+LayerCapture capture_of(const ProbePlan& plan, const at::Tensor& bias, AttentionCall call = {}) {
   LayerCapture layer;
   int64_t begin = 0;
-  for (const auto& chunk : plan.chunks) {
+  for (size_t c = 0; c < plan.chunks.size(); ++c) {
+    const auto& chunk = plan.chunks[c];
     const int64_t n = chunk.tokens.size(0);
-    const at::Tensor zero = at::zeros({n, kHeads, kContext, 2});
-    layer.attention.push_back(attention_mass(zero, zero, chunk.rows, chunk.targets, chunk.offsets,
-                                             plan.groups, {.bias = bias.narrow(0, begin, n)}));
+    const at::Tensor zero = at::zeros({n, kHeads, plan.context, 2});
+    if (bias.defined()) call.bias = bias.narrow(0, begin, n);
+    layer.attention.push_back(
+        attention_mass(zero, zero, chunk.rows, chunk.targets, chunk.offsets, plan.groups, call));
+    layer.seen.push_back(seen_keys(chunk.rows, plan.context, call));
+    if (plan.queries.queries > 0) {
+      const auto& asked = plan.queries.chunks[c];
+      layer.query_attention.push_back(attention_mass(zero, zero, asked.rows, asked.targets,
+                                                     asked.offsets, plan.queries.groups(), call));
+      layer.query_seen.push_back(seen_keys(asked.rows, plan.context, call));
+    }
     begin += n;
   }
   capture_spectrum(layer.spectrum,
@@ -55,6 +68,18 @@ std::vector<HeadReading> blank() {
   std::vector<HeadReading> readings(kHeads);
   for (auto& reading : readings) reading.patterns.resize(kPatterns);
   return readings;
+}
+
+/// Mean of `figure` over the sampled queries.
+template <typename Figure>
+double over_queries(const ProbePlan& plan, const Figure& figure) {
+  double sum = 0;
+  int64_t queries = 0;
+  for (const auto& chunk : plan.queries.chunks) {
+    for (int64_t i = 0; i < chunk.rows.numel(); ++i, ++queries)
+      sum += figure(static_cast<double>(chunk.rows.const_data_ptr<int64_t>()[i]));
+  }
+  return sum / static_cast<double>(queries);
 }
 
 /// Head 1 scores the induction target `c` above everything else.
@@ -79,7 +104,8 @@ TEST(ProbeReadings, SelectivityMassAndMarginAreAnalytic) {
   EXPECT_NEAR(readings[1].max_logit, c, 1e-6);
   for (size_t p = 0; p < kPatterns; ++p)
     EXPECT_NEAR(readings[0].patterns[p].selectivity, 1.0, 1e-5) << p;
-  EXPECT_NEAR(readings[0].patterns[5].mass, 4.0 / kContext, 1e-6);  // local: four targets
+  EXPECT_NEAR(readings[0].patterns[5].mass,
+              over_queries(plan, [](double query) { return 4 / (query + 1); }), 1e-6);  // local
   EXPECT_NEAR(readings[0].entropy, std::log(kContext), 1e-5);
 }
 
@@ -114,6 +140,85 @@ TEST(ProbeReadings, EveryControlDefinitionIsItsFormula) {
   }
 }
 
+Probe probe_of(int64_t context) {
+  const ProbeOptions options = resolved(
+      {.vocab_size = 512, .context = context, .examples = 8, .micro_batch = 8});
+  const InductionBatch batch = induction_batch({.examples = 8,
+                                                .context = context,
+                                                .token_low = options.token_low,
+                                                .token_high = options.token_high});
+  return {batch, plan_probe(batch.tokens, options)};
+}
+
+TEST(ProbeReadings, AUniformHeadReadsOneAtAnyContext) {
+  for (const int64_t context : {64, 256, 1024}) {
+    const auto [batch, plan] = probe_of(context);
+    auto readings = blank();
+    read_probe_attention(capture_of(plan, {}), plan, readings);
+    for (size_t p = 0; p < kPatterns; ++p) {
+      EXPECT_NEAR(readings[0].patterns[p].selectivity, 1, 1e-4) << context << ' ' << p;
+      EXPECT_NEAR(readings[0].patterns[p].margin, 0, 1e-5) << context << ' ' << p;
+    }
+  }
+}
+
+TEST(TrainReadings, AUniformHeadReadsOneAtAnyContext) {
+  for (const int64_t context : {64, 256, 1024}) {
+    const at::Tensor ids =
+        at::randint(0, 40, {4, context}, at::detail::createCPUGenerator(5), at::kLong);
+    LayerCapture layer;
+    const std::vector<TrainPlan> plans{plan_train(4, context, ids, standard_patterns(), 16, 3)};
+    const at::Tensor zero = at::zeros({4, kHeads, context, 2});
+    layer.attention.push_back(attention_mass(zero, zero, plans[0].rows, plans[0].targets,
+                                             plans[0].offsets, plans[0].groups, {}));
+    layer.plan_of.push_back(0);
+    auto readings = blank();
+    read_train_attention(layer, plans, standard_patterns(), readings);
+    for (size_t p = 0; p < kPatterns; ++p)
+      EXPECT_NEAR(readings[0].patterns[p].selectivity, 1, 1e-4) << context << ' ' << p;
+  }
+}
+
+// Mass m on the one target of each query and the rest shared by all other keys: selectivity is
+// m / (1 - m) times the keys beside, beyond T - 1 once m > 1/2.
+TEST(ProbeReadings, APerfectHeadReadsItsFormula) {
+  const auto [batch, plan] = make_probe();
+  const double m = .9;
+  at::Tensor bias = at::zeros({kExamples, kHeads, kContext, kContext});
+  const double odds = m / (1 - m);
+  for (int64_t n = 0; n < kExamples; ++n)
+    bias[n][0][kContext - 1][batch.pair_position[static_cast<size_t>(n)] + 1] =
+        std::log(odds * (kContext - 1));
+  for (int64_t query = 1; query < kContext; ++query) {
+    bias.select(1, 1).select(1, query).select(1, query - 1) =
+        std::log(odds * static_cast<double>(query));
+    bias.select(1, 2).select(1, query).select(1, 0) = std::log(odds * static_cast<double>(query));
+  }
+  auto readings = blank();
+  read_probe_attention(capture_of(plan, bias), plan, readings);
+  const PatternReading &induction = readings[0].patterns[0], &previous = readings[1].patterns[1],
+                       &sink = readings[2].patterns[3];
+  EXPECT_NEAR(induction.mass, m, 1e-6);
+  EXPECT_NEAR(induction.selectivity / (odds * (kContext - 1)), 1, 1e-5);
+  EXPECT_GT(induction.selectivity, kContext - 1);
+  const double density = over_queries(plan, [&](double query) { return (1 - m) / query; });
+  for (const PatternReading* reading : {&previous, &sink}) {
+    EXPECT_NEAR(reading->mass, m, 1e-6);
+    EXPECT_NEAR(reading->control_mass, density, 1e-7);
+    EXPECT_NEAR(reading->selectivity * density / m, 1, 1e-5);
+  }
+  // What the thresholds' span stands for.
+  EXPECT_NEAR(previous.selectivity / (odds * static_cast<double>(plan.queries.span - 1)), 1, .02);
+}
+
+TEST(ProbeReadings, AHeadWithAllItsMassOnTheTargetReadsTheCeiling) {
+  const auto [batch, plan] = make_probe();
+  auto readings = blank();
+  read_probe_attention(capture_of(plan, induction_bias(batch, 200)), plan, readings);
+  EXPECT_NEAR(readings[1].patterns[0].mass, 1, 1e-6);
+  EXPECT_NEAR(readings[1].patterns[0].selectivity, 1e8, 1e3);
+}
+
 TEST(ProbeReadings, ANanHeadIsMarkedAndTheOthersKeepTheirFigures) {
   const auto [batch, plan] = make_probe();
   at::Tensor bias = induction_bias(batch, 1.0);
@@ -126,21 +231,9 @@ TEST(ProbeReadings, ANanHeadIsMarkedAndTheOthersKeepTheirFigures) {
   EXPECT_NEAR(readings[1].patterns[0].margin, 1.0, 1e-5);
 }
 
-/// The same layer where the last token sees the last `window` keys alone.
+/// The same layer where every token sees the last `window` keys alone.
 LayerCapture windowed(const ProbePlan& plan, const at::Tensor& bias, int64_t window) {
-  LayerCapture layer = capture_of(plan, bias);
-  layer.attention.clear();
-  int64_t begin = 0;
-  for (const auto& chunk : plan.chunks) {
-    const int64_t n = chunk.tokens.size(0);
-    const at::Tensor zero = at::zeros({n, kHeads, kContext, 2});
-    const AttentionCall call{.bias = bias.narrow(0, begin, n), .window = window};
-    layer.attention.push_back(
-        attention_mass(zero, zero, chunk.rows, chunk.targets, chunk.offsets, plan.groups, call));
-    layer.seen.push_back(seen_keys(chunk.rows, kContext, call));
-    begin += n;
-  }
-  return layer;
+  return capture_of(plan, bias, {.window = window});
 }
 
 TEST(ProbeReadings, WhatALayerCannotSeeIsNotMeasuredThere) {
@@ -172,22 +265,24 @@ TEST(ProbeReadings, ControlsOfEveryKindCountSeenKeysOnly) {
   const auto [batch, plan] = make_probe(ControlPositions::kAnalytic);
   auto readings = blank();
   read_probe_attention(windowed(plan, induction_bias(batch, 0), 20), plan, readings);
-  EXPECT_NEAR(readings[0].patterns[1].control_mass, 1.0 / 19, 1e-9);
+  const auto density = [](double query) { return 1 / std::min(query, 19.); };
+  EXPECT_NEAR(readings[0].patterns[1].control_mass, over_queries(plan, density), 1e-9);
 }
 
 TEST(ProbeReadings, ASinksShareIsNoControl) {
   const auto [batch, plan] = make_probe(ControlPositions::kMeasuredAll);
-  LayerCapture layer = capture_of(plan, induction_bias(batch, 0));
-  layer.attention.clear();
-  layer.sinks = at::full({kHeads}, 3.0, at::kDouble);
-  for (const auto& chunk : plan.chunks) {
-    const at::Tensor zero = at::zeros({chunk.tokens.size(0), kHeads, kContext, 2});
-    layer.attention.push_back(attention_mass(zero, zero, chunk.rows, chunk.targets, chunk.offsets,
-                                             plan.groups, {.sinks = layer.sinks}));
-  }
+  const at::Tensor sinks = at::full({kHeads}, 3.0, at::kDouble);
+  LayerCapture layer = capture_of(plan, induction_bias(batch, 0), {.sinks = sinks});
+  layer.sinks = sinks;
   auto readings = blank();
   read_probe_attention(layer, plan, readings);
   for (const auto& pattern : readings[0].patterns) EXPECT_NEAR(pattern.selectivity, 1.0, 1e-4);
+}
+
+std::vector<PatternNulls> tests_of(const Capture& capture, const ProbePlan& plan, double alpha,
+                                   uint64_t seed, std::vector<HeadReading>& readings) {
+  return test_nulls(capture, plan, kAll, alpha, std::log(2.0), seed, StopDrawing::kWhenClear,
+                    readings);
 }
 
 TEST(NullTests, LeaveOutHeadsThatCannotSeeTheCandidates) {
@@ -199,12 +294,14 @@ TEST(NullTests, LeaveOutHeadsThatCannotSeeTheCandidates) {
   capture.layers[1] = windowed(plan, noise, 20);
   std::vector<HeadReading> readings(2 * kHeads);
   for (auto& reading : readings) reading.patterns.resize(kPatterns);
-  const auto nulls = test_nulls(capture, plan, kAll, 1e-3, 5, readings);
+  const auto nulls = tests_of(capture, plan, 1e-3, 5, readings);
   for (size_t p = 0; p < kPatterns; ++p) {
     for (size_t h = 0; h < kHeads; ++h) {
-      EXPECT_TRUE(std::isfinite(nulls[p].margin->z[h]));
-      EXPECT_TRUE(std::isnan(nulls[p].margin->z[kHeads + h]) &&
-                  std::isnan(nulls[p].mass->z[kHeads + h]));
+      EXPECT_TRUE(std::isfinite(nulls[p].margin->z[h])) << p;
+      const bool in_sight = p == 1 || p == 4 || p == 5;  // of the last 20 keys
+      EXPECT_EQ(std::isfinite(nulls[p].margin->z[kHeads + h]), in_sight) << p;
+      if (plan.place_in_queries(p) >= 0) continue;
+      EXPECT_TRUE(std::isnan(nulls[p].mass->z[kHeads + h])) << p;
     }
   }
 }
@@ -218,7 +315,7 @@ TEST(NullTests, FindThePlantedHeadAndNoOther) {
   capture.layers[1] = capture_of(plan, noise.flip(0) + induction_bias(batch, 2.0));
   std::vector<HeadReading> readings(2 * kHeads);
   for (auto& reading : readings) reading.patterns.resize(kPatterns);
-  const auto nulls = test_nulls(capture, plan, kAll, 1e-3, 5, readings);
+  const auto nulls = tests_of(capture, plan, 1e-3, 5, readings);
   ASSERT_TRUE(nulls[0].margin.has_value());
   EXPECT_TRUE(nulls[0].margin->significant);
   for (size_t h = 0; h < readings.size(); ++h)
@@ -227,27 +324,74 @@ TEST(NullTests, FindThePlantedHeadAndNoOther) {
   for (size_t p = 1; p < kPatterns; ++p) EXPECT_FALSE(nulls[p].margin->significant) << p;
 }
 
-// Uniform noise in, level alpha out: over 200 probes the family-wise test must not fire more often
-// than alpha allows.
+// Exchangeable scores in, level alpha out, for every pattern: over 200 probes a family-wise test must
+// not fire more often than alpha allows. With scores of this spread the log-mean-exp of several
+// targets lies far above a single key's.
 TEST(NullTests, KeepTheirLevelOnNoise) {
   const auto [batch, plan] = make_probe();
   constexpr int kProbes = 200;
   constexpr double kAlpha = 0.05;
-  int fired = 0;
+  std::vector<int> fired(kPatterns, 0);
   for (int i = 0; i < kProbes; ++i) {
     Capture capture;
     capture.layers[0] =
-        capture_of(plan, at::randn({kExamples, kHeads, kContext, kContext},
-                                   at::detail::createCPUGenerator(100 + static_cast<uint64_t>(i)),
-                                   at::kFloat));
+        capture_of(plan, 2 * at::randn({kExamples, kHeads, kContext, kContext},
+                                       at::detail::createCPUGenerator(100 + static_cast<uint64_t>(i)),
+                                       at::kFloat));
     auto readings = blank();
-    fired += test_nulls(capture, plan, kAll, kAlpha, static_cast<uint64_t>(i), readings)[0]
-                     .margin->significant
-                 ? 1
-                 : 0;
+    const auto nulls = tests_of(capture, plan, kAlpha, static_cast<uint64_t>(i), readings);
+    for (size_t p = 0; p < kPatterns; ++p) fired[p] += nulls[p].margin->significant ? 1 : 0;
   }
   // Binomial(200, .05): mean 10, sd 3.1; above 22 has probability 2e-4.
-  EXPECT_LE(fired, 22);
+  for (size_t p = 0; p < kPatterns; ++p) EXPECT_LE(fired[p], 22) << plan.patterns[p].name;
+}
+
+// From the last token alone it is a previous-token head.
+TEST(NullTests, AFixedPositionIsNeverPreviousToken) {
+  const auto [batch, plan] = make_probe();
+  at::Tensor bias = at::randn({kExamples, kHeads, kContext, kContext},
+                              at::detail::createCPUGenerator(6), at::kFloat);
+  bias.select(1, 1).select(2, kContext - 2) += 20;
+  Capture capture;
+  capture.layers[0] = capture_of(plan, bias);
+  auto readings = blank();
+  read_probe_attention(capture.layers[0], plan, readings);
+  const auto nulls = tests_of(capture, plan, .05, 1, readings);
+  EXPECT_FALSE(nulls[1].margin->beats[1]);
+  EXPECT_LT(readings[1].patterns[1].selectivity, 30. * (plan.queries.span - 1) / 255);
+  EXPECT_LT(readings[1].patterns[1].mass, .1);
+}
+
+// One random preference for each position, the same in every row.
+TEST(NullTests, KeepTheirLevelUnderPositionEffects) {
+  const auto [batch, plan] = make_probe();
+  constexpr int kProbes = 60;
+  std::vector<int> fired(kPatterns, 0);
+  for (int i = 0; i < kProbes; ++i) {
+    auto random = at::detail::createCPUGenerator(900 + static_cast<uint64_t>(i));
+    const at::Tensor shared = at::randn({1, kHeads, 1, kContext}, random, at::kFloat);
+    Capture capture;
+    capture.layers[0] = capture_of(
+        plan, shared + at::randn({kExamples, kHeads, kContext, kContext}, random, at::kFloat));
+    auto readings = blank();
+    const auto nulls = tests_of(capture, plan, .05, static_cast<uint64_t>(i), readings);
+    for (size_t p = 0; p < kPatterns; ++p) fired[p] += nulls[p].margin->significant ? 1 : 0;
+  }
+  // Binomial(60, .05): mean 3, sd 1.7; above 10 has probability 3e-4. Not first-token: a preference
+  // for position 0 is that pattern itself.
+  for (size_t p = 0; p < kPatterns; ++p) {
+    if (plan.patterns[p].name == "first-token") continue;
+    EXPECT_LE(fired[p], 10) << plan.patterns[p].name;
+  }
+}
+
+TEST(NullTests, CountTheRowsThatEntered) {
+  const auto [batch, plan] = make_probe();
+  Capture capture;
+  capture.layers[0] = capture_of(plan, at::randn({kExamples, kHeads, kContext, kContext}));
+  auto readings = blank();
+  for (const auto& nulls : tests_of(capture, plan, .05, 1, readings))
+    EXPECT_EQ(nulls.margin->rows, kExamples);
 }
 
 Capture of_layers(const std::vector<LayerCapture>& layers) {
