@@ -143,7 +143,7 @@ std::string rule_text(const TrackerSetup& setup, const ProbeEvidence& probe, siz
       break;
     case CircuitState::kFormed:
       text += "selectivity >= " + number(threshold) + " at T = " + std::to_string(setup.contexts[pattern]);
-      if (rules.scale_to_context) text += " (" + at_256 + " at T = 256, at equal mass)";
+      if (rules.scale_to_context) text += " (" + at_256 + " at T = 256)";
       if (rules.mass_floor > 0) text += " and mass, where measured, >= " + number(rules.mass_floor);
       break;
     default:

@@ -46,7 +46,8 @@ struct CircuitRules {
   double leave_fraction = 0.5;
   /// Threshold of a head's class at T = 256.
   double class_at_256 = 30;
-  /// Thresholds at equal attention mass, x(T) = x(256) (T - 1) / 255; false: x(256) at any T.
+  /// Thresholds follow the keys that share attention, x(T) = x(256) (T - 1) / 255; false: x(256)
+  /// at any T.
   bool scale_to_context = true;
   /// Fewest probes between two verifications of one circuit. Doubles with every further one since
   /// the circuit formed.

@@ -33,8 +33,8 @@ NullTestResult tested(double z, double second = 0) {
 }
 
 void set(TrackedRun& run, std::optional<NullTestResult> margin, std::optional<NullTestResult> mass,
-         double excess_nats = 1) {
-  if (margin) margin->excess[0] = excess_nats;
+         double margin_nats = 1) {
+  for (auto& head : run.heads) head.patterns[0].margin = margin_nats;
   run.nulls.assign(2, {});
   run.nulls[0] = {std::move(margin), std::move(mass)};
 }
@@ -53,6 +53,16 @@ TEST(Emerging, NeedsTheEffectFloorBesideTheTest) {
   EXPECT_THAT(run.probes({1, 1}), IsEmpty());
   set(run, tested(9), {}, std::log(2));
   EXPECT_THAT(told(run.probes({1, 1}), true), ElementsAre("emerging@40"));
+}
+
+// One large score among the targets lifts the excess over the mean score, not the attention.
+TEST(Emerging, NeverTakesAnExcessOverTheMeanScoreForAnEffect) {
+  TrackedRun run;
+  auto far_above_its_mean = tested(9);
+  far_above_its_mean.excess = {5, 5};
+  set(run, far_above_its_mean, {}, -.3);
+  EXPECT_THAT(run.probes({.115, .115, 1.9}), IsEmpty());
+  EXPECT_THAT(told(run.probes({2, 2}), true), ElementsAre("emerging@50"));
 }
 
 TEST(Emerging, OfTheMassNeedsItsTestAndTwofoldSelectivity) {

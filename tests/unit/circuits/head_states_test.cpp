@@ -176,7 +176,7 @@ TEST(HeadStates, AnEventTellsItsFiguresAndRule) {
   EXPECT_EQ(formed.figures, want);
   EXPECT_EQ(
       formed.rule,
-      "headscope: selectivity >= 50 at T = 256 (50 at T = 256, at equal mass) and mass, where "
+      "headscope: selectivity >= 50 at T = 256 (50 at T = 256) and mass, where "
       "measured, >= 0.1, 2 probes in a row");
 }
 
