@@ -296,8 +296,8 @@ NullTestResult max_statistic_test(const CandidateTable& table, double alpha, uin
   return result;
 }
 
-double spent_alpha(double alpha_run, int64_t patterns, int64_t planned_probes,
-                   int64_t probe_number, double least) {
+double spent_alpha(double alpha_run, int64_t patterns, int64_t planned_probes, int64_t probe_number,
+                   double least) {
   if (!(alpha_run > 0 && alpha_run < 1))
     throw std::invalid_argument("spent_alpha: alpha_run is " + std::to_string(alpha_run) +
                                 ", give a level above 0 and below 1");
@@ -305,8 +305,7 @@ double spent_alpha(double alpha_run, int64_t patterns, int64_t planned_probes,
     throw std::invalid_argument("spent_alpha: patterns " + std::to_string(patterns) +
                                 ", planned_probes " + std::to_string(planned_probes) +
                                 ", probe_number " + std::to_string(probe_number) +
-                                " must be 1 or more, least " + std::to_string(least) +
-                                " above 0");
+                                " must be 1 or more, least " + std::to_string(least) + " above 0");
   const auto cumulative = [&](int64_t n) {
     return alpha_run / static_cast<double>(patterns) * static_cast<double>(n) /
            static_cast<double>(n + planned_probes);

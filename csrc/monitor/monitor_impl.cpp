@@ -42,8 +42,7 @@ void Monitor::Impl::set_probe(ProbeSetup setup) {
     gate->log(LogLevel::kInfo,
               "headscope: " + std::to_string(setup.plan->left_out[p]) + " of " +
                   std::to_string(setup.plan->examples) + " probe rows do not enter the test of " +
-                  name + ": there are more than " +
-                  std::to_string(ProbePlan::kMaxCandidateSets) +
+                  name + ": there are more than " + std::to_string(ProbePlan::kMaxCandidateSets) +
                   " distinct target sets; their selectivity is read",
               "rows left out of the test of " + name);
   }

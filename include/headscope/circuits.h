@@ -103,8 +103,8 @@ class CircuitTracker {
  public:
   /// contexts  T of the probe that thresholds scale with, one for each pattern: patterns that are
   ///           read at several query positions have a shorter one (ProbePlan)
-  /// Throws std::invalid_argument on a context < 2, no patterns, other numbers of contexts, or rules
-  /// out of range.
+  /// Throws std::invalid_argument on a context < 2, no patterns, other numbers of contexts, or
+  /// rules out of range.
   HEADSCOPE_API CircuitTracker(std::vector<Pattern> patterns, std::vector<int64_t> contexts,
                                CircuitRules rules = {});
   /// The same context for all patterns.

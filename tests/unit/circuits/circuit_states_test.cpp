@@ -143,7 +143,8 @@ TEST_P(Verdicts, AreEnteredAndHoldUntilLost) {
   EXPECT_THAT(told(run.probes({1, 1}), false), ElementsAre("lost@70"));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Verdicts, testing::Values(kVerified, kNotCausal, kUnspecific, kInconclusive));
+INSTANTIATE_TEST_SUITE_P(All, Verdicts,
+                         testing::Values(kVerified, kNotCausal, kUnspecific, kInconclusive));
 
 TEST(Verdicts, AnInconclusiveAttemptNeverTakesOneAway) {
   for (const auto verdict : {kVerified, kNotCausal, kUnspecific}) {

@@ -70,7 +70,7 @@ Enumerated enumerate(CandidateTable table, int64_t head) {
 }
 
 TEST(MaxStatisticTest, HasTheMomentsOfEveryAssignment) {
-  const auto table = noise(5, 4, 19, 3); // targets repeat; heads fill a block and more
+  const auto table = noise(5, 4, 19, 3);  // targets repeat; heads fill a block and more
   const auto result = max_statistic_test(table, .05, 1);
   for (int64_t head = 0; head < table.heads; ++head) {
     const Enumerated want = enumerate(table, head);
@@ -82,8 +82,7 @@ TEST(MaxStatisticTest, HasTheMomentsOfEveryAssignment) {
 TEST(MaxStatisticTest, KeepsTheRateOfFalseCalls) {
   int calls = 0;
   for (unsigned run = 0; run < 400; ++run)
-    calls +=
-        max_statistic_test(noise(16, 12, 6, run), .05, run).significant;
+    calls += max_statistic_test(noise(16, 12, 6, run), .05, run).significant;
   EXPECT_LE(calls, 400 * .05 + 3 * std::sqrt(400 * .05 * .95));
   EXPECT_GE(calls, 4);  // and is not conservative without need
 }
@@ -127,9 +126,7 @@ TEST(MaxStatisticTest, CriticalValueIsTheLevelsOrderStatistic) {
 
 TEST(MaxStatisticTest, IsAFunctionOfItsSeed) {
   const auto table = noise(16, 16, 4, 2);
-  const auto run = [&](uint64_t seed) {
-    return max_statistic_test(table, .05, seed).critical_z;
-  };
+  const auto run = [&](uint64_t seed) { return max_statistic_test(table, .05, seed).critical_z; };
   EXPECT_EQ(run(1), run(1));
   EXPECT_NE(run(1), run(2));
 }
@@ -156,8 +153,7 @@ TEST(MaxStatisticTest, MaskedScoresCountAsTheSmallest) {
   auto masked = table;
   value(masked, 3, 5, 1) = -kInf;
   value(table, 3, 5, 1) = smallest;
-  EXPECT_EQ(max_statistic_test(masked, .05, 1).z,
-            max_statistic_test(table, .05, 1).z);
+  EXPECT_EQ(max_statistic_test(masked, .05, 1).z, max_statistic_test(table, .05, 1).z);
 }
 
 TEST(MaxStatisticTest, AConstantHeadTakesNoPart) {
@@ -182,8 +178,7 @@ TEST(MaxStatisticTest, AHeadThatLooksAtOnePositionOnlyIsNoSignal) {
 }
 
 TEST(MaxStatisticTest, HoldsOnOneRowAndOnNone) {
-  EXPECT_FALSE(
-      max_statistic_test(noise(1, 4, 2, 1), .05, 1).significant);
+  EXPECT_FALSE(max_statistic_test(noise(1, 4, 2, 1), .05, 1).significant);
   const auto empty = max_statistic_test(noise(0, 4, 2, 1), .05, 1);
   EXPECT_EQ(empty.z.size(), 2u);
   EXPECT_TRUE(std::isnan(empty.z[0]));

@@ -93,8 +93,7 @@ TEST(SavedState, OfAnotherSetUpIsRefusedByName) {
   rules.mass_floor = .2;
   EXPECT_THAT(refusal({test::two_patterns(), 256, rules}, saved),
               HasSubstr("mass_floor = 0.1, this run has 0.2"));
-  EXPECT_THAT(refusal({test::two_patterns(), 64}, saved),
-              HasSubstr("256, this run has 64"));
+  EXPECT_THAT(refusal({test::two_patterns(), 64}, saved), HasSubstr("256, this run has 64"));
   auto patterns = test::two_patterns();
   patterns[1].name = "local";
   EXPECT_THAT(refusal({patterns, 256}, saved), HasSubstr("self"));

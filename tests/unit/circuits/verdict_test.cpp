@@ -85,8 +85,7 @@ TEST(JudgeAblation, FillsTheFiguresFromTheLosses) {
   EXPECT_DOUBLE_EQ(report.effect, mean(ablated) - mean(baseline));
   EXPECT_DOUBLE_EQ(report.control_mean, mean(control) - mean(baseline));
   EXPECT_DOUBLE_EQ(report.labelled_effect, mean(first(ablated)) - mean(first(baseline)));
-  EXPECT_DOUBLE_EQ(report.label_effects[0],
-                   mean(first(losses(5.05, 100))) - mean(first(baseline)));
+  EXPECT_DOUBLE_EQ(report.label_effects[0], mean(first(losses(5.05, 100))) - mean(first(baseline)));
   EXPECT_EQ(report.attainable_p, 1 / 560.);
   EXPECT_EQ(report.examples, 64);
   EXPECT_EQ(report.control_sets.size(), 1u);
@@ -126,8 +125,8 @@ TEST(JudgeAblation, TheDifferencesIntervalKnowsThatControlsAreASample) {
 
 // Controls that help make any effect look large beside them.
 TEST(JudgeAblation, AnEffectOfAHundredthIsNotVerifiedByControlsThatHelp) {
-  const auto report = judge(
-      {.effect = .01, .control_effects = std::vector<double>(19, -.4), .spread = .02});
+  const auto report =
+      judge({.effect = .01, .control_effects = std::vector<double>(19, -.4), .spread = .02});
   EXPECT_EQ(report.verdict, CircuitState::kNotCausal);
   EXPECT_GT(report.difference_low, 0);
   EXPECT_LT(report.effect_high, .1);
@@ -145,9 +144,8 @@ TEST(JudgeAblation, AnEffectThatItsOnlyRelaxedControlMatchesIsUnspecific) {
                              .controls = {.sets = {}, .all_that_exist = true, .relaxed = true},
                              .spread = .05});
   EXPECT_EQ(report.verdict, CircuitState::kUnspecific);
-  EXPECT_THAT(report.reason,
-              testing::AllOf(HasSubstr("1 disjoint control set, all that exist"),
-                             HasSubstr("at or above the recall threshold")));
+  EXPECT_THAT(report.reason, testing::AllOf(HasSubstr("1 disjoint control set, all that exist"),
+                                            HasSubstr("at or above the recall threshold")));
 }
 
 TEST(JudgeAblation, IsUnspecificWhenALargePartOfTheLabelSetsIsAsStrong) {
@@ -179,8 +177,7 @@ TEST(JudgeAblation, IsInconclusiveWhenTheDifferenceReachesZero) {
 }
 
 TEST(JudgeAblation, NeverVerifiesHeadsWhoseAbsenceHelps) {
-  EXPECT_EQ(judge({.effect = -.5, .control_effects = {-3, -3}}).verdict,
-            CircuitState::kNotCausal);
+  EXPECT_EQ(judge({.effect = -.5, .control_effects = {-3, -3}}).verdict, CircuitState::kNotCausal);
 }
 
 TEST(JudgeAblation, PassesTheRatioWhenControlsHelp) {

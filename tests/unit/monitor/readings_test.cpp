@@ -8,88 +8,24 @@
 #include <vector>
 
 #include "csrc/monitor/analysis/attention_readings.h"
-#include "csrc/monitor/analysis/null_tests.h"
 #include "csrc/monitor/analysis/spectra.h"
 #include "csrc/probe/seen_keys.h"
+#include "tests/unit/monitor/probed_layer.h"
 
 namespace headscope {
 namespace {
 
-constexpr int64_t kContext = 64, kExamples = 24, kHeads = 3;
-
-const size_t kPatterns = standard_patterns().size();
-const std::vector<NullsWanted> kAll(kPatterns);
-
-struct Probe {
-  InductionBatch batch;
-  ProbePlan plan;
-};
-
-Probe make_probe(ControlPositions controls = ControlPositions::kMeasuredWithoutSpecial) {
-  const ProbeOptions options = resolved({.vocab_size = 512,
-                                         .context = kContext,
-                                         .examples = kExamples,
-                                         .micro_batch = 10,
-                                         .controls = controls});
-  const InductionBatch batch = induction_batch({.examples = kExamples,
-                                                .context = kContext,
-                                                .token_low = options.token_low,
-                                                .token_high = options.token_high});
-  return {batch, plan_probe(batch.tokens, options)};
-}
-
-/// Attention of one layer whose scores are `bias` alone (q = 0): [N, H, T, T] additive, or none.
-/// Given as `call` what else it is of.
-LayerCapture capture_of(const ProbePlan& plan, const at::Tensor& bias, AttentionCall call = {}) {
-  LayerCapture layer;
-  int64_t begin = 0;
-  for (size_t c = 0; c < plan.chunks.size(); ++c) {
-    const auto& chunk = plan.chunks[c];
-    const int64_t n = chunk.tokens.size(0);
-    const at::Tensor zero = at::zeros({n, kHeads, plan.context, 2});
-    if (bias.defined()) call.bias = bias.narrow(0, begin, n);
-    layer.attention.push_back(
-        attention_mass(zero, zero, chunk.rows, chunk.targets, chunk.offsets, plan.groups, call));
-    layer.seen.push_back(seen_keys(chunk.rows, plan.context, call));
-    if (plan.queries.queries > 0) {
-      const auto& asked = plan.queries.chunks[c];
-      layer.query_attention.push_back(attention_mass(zero, zero, asked.rows, asked.targets,
-                                                     asked.offsets, plan.queries.groups(), call));
-      layer.query_seen.push_back(seen_keys(asked.rows, plan.context, call));
-    }
-    begin += n;
-  }
-  capture_spectrum(layer.spectrum,
-                   at::randn({kExamples, kHeads, 1, 4}, at::detail::createCPUGenerator(1)), {});
-  return layer;
-}
-
-std::vector<HeadReading> blank() {
-  std::vector<HeadReading> readings(kHeads);
-  for (auto& reading : readings) reading.patterns.resize(kPatterns);
-  return readings;
-}
-
-/// Mean of `figure` over the sampled queries.
-template <typename Figure>
-double over_queries(const ProbePlan& plan, const Figure& figure) {
-  double sum = 0;
-  int64_t queries = 0;
-  for (const auto& chunk : plan.queries.chunks) {
-    for (int64_t i = 0; i < chunk.rows.numel(); ++i, ++queries)
-      sum += figure(static_cast<double>(chunk.rows.const_data_ptr<int64_t>()[i]));
-  }
-  return sum / static_cast<double>(queries);
-}
-
-/// Head 1 scores the induction target `c` above everything else.
-at::Tensor induction_bias(const InductionBatch& batch, double c) {
-  at::Tensor bias = at::zeros({kExamples, kHeads, kContext, kContext});
-  for (int64_t n = 0; n < kExamples; ++n) {
-    bias[n][1][kContext - 1][batch.pair_position[static_cast<size_t>(n)] + 1] = c;
-  }
-  return bias;
-}
+using test::blank;
+using test::capture_of;
+using test::induction_bias;
+using test::kContext;
+using test::kExamples;
+using test::kHeads;
+using test::kPatterns;
+using test::make_probe;
+using test::over_queries;
+using test::Probe;
+using test::windowed;
 
 TEST(ProbeReadings, SelectivityMassAndMarginAreAnalytic) {
   const auto [batch, plan] = make_probe();
@@ -141,8 +77,8 @@ TEST(ProbeReadings, EveryControlDefinitionIsItsFormula) {
 }
 
 Probe probe_of(int64_t context) {
-  const ProbeOptions options = resolved(
-      {.vocab_size = 512, .context = context, .examples = 8, .micro_batch = 8});
+  const ProbeOptions options =
+      resolved({.vocab_size = 512, .context = context, .examples = 8, .micro_batch = 8});
   const InductionBatch batch = induction_batch({.examples = 8,
                                                 .context = context,
                                                 .token_low = options.token_low,
@@ -231,11 +167,6 @@ TEST(ProbeReadings, ANanHeadIsMarkedAndTheOthersKeepTheirFigures) {
   EXPECT_NEAR(readings[1].patterns[0].margin, 1.0, 1e-5);
 }
 
-/// The same layer where every token sees the last `window` keys alone.
-LayerCapture windowed(const ProbePlan& plan, const at::Tensor& bias, int64_t window) {
-  return capture_of(plan, bias, {.window = window});
-}
-
 TEST(ProbeReadings, WhatALayerCannotSeeIsNotMeasuredThere) {
   const auto [batch, plan] = make_probe();
   auto readings = blank();
@@ -277,121 +208,6 @@ TEST(ProbeReadings, ASinksShareIsNoControl) {
   auto readings = blank();
   read_probe_attention(layer, plan, readings);
   for (const auto& pattern : readings[0].patterns) EXPECT_NEAR(pattern.selectivity, 1.0, 1e-4);
-}
-
-std::vector<PatternNulls> tests_of(const Capture& capture, const ProbePlan& plan, double alpha,
-                                   uint64_t seed, std::vector<HeadReading>& readings) {
-  return test_nulls(capture, plan, kAll, alpha, std::log(2.0), seed, StopDrawing::kWhenClear,
-                    readings);
-}
-
-TEST(NullTests, LeaveOutHeadsThatCannotSeeTheCandidates) {
-  const auto [batch, plan] = make_probe();
-  const at::Tensor noise = at::randn({kExamples, kHeads, kContext, kContext},
-                                     at::detail::createCPUGenerator(4), at::kFloat);
-  Capture capture;
-  capture.layers[0] = capture_of(plan, noise);
-  capture.layers[1] = windowed(plan, noise, 20);
-  std::vector<HeadReading> readings(2 * kHeads);
-  for (auto& reading : readings) reading.patterns.resize(kPatterns);
-  const auto nulls = tests_of(capture, plan, 1e-3, 5, readings);
-  for (size_t p = 0; p < kPatterns; ++p) {
-    for (size_t h = 0; h < kHeads; ++h) {
-      EXPECT_TRUE(std::isfinite(nulls[p].margin->z[h])) << p;
-      const bool in_sight = p == 1 || p == 4 || p == 5;  // of the last 20 keys
-      EXPECT_EQ(std::isfinite(nulls[p].margin->z[kHeads + h]), in_sight) << p;
-      if (plan.place_in_queries(p) >= 0) continue;
-      EXPECT_TRUE(std::isnan(nulls[p].mass->z[kHeads + h])) << p;
-    }
-  }
-}
-
-TEST(NullTests, FindThePlantedHeadAndNoOther) {
-  const auto [batch, plan] = make_probe();
-  const at::Tensor noise = at::randn({kExamples, kHeads, kContext, kContext},
-                                     at::detail::createCPUGenerator(2), at::kFloat);
-  Capture capture;
-  capture.layers[0] = capture_of(plan, noise);
-  capture.layers[1] = capture_of(plan, noise.flip(0) + induction_bias(batch, 2.0));
-  std::vector<HeadReading> readings(2 * kHeads);
-  for (auto& reading : readings) reading.patterns.resize(kPatterns);
-  const auto nulls = tests_of(capture, plan, 1e-3, 5, readings);
-  ASSERT_TRUE(nulls[0].margin.has_value());
-  EXPECT_TRUE(nulls[0].margin->significant);
-  for (size_t h = 0; h < readings.size(); ++h)
-    EXPECT_EQ(nulls[0].margin->beats[h], h == kHeads + 1) << h;
-  EXPECT_GT(readings[kHeads + 1].patterns[0].margin_z, nulls[0].margin->critical_z);
-  for (size_t p = 1; p < kPatterns; ++p) EXPECT_FALSE(nulls[p].margin->significant) << p;
-}
-
-// Exchangeable scores in, level alpha out, for every pattern: over 200 probes a family-wise test must
-// not fire more often than alpha allows. With scores of this spread the log-mean-exp of several
-// targets lies far above a single key's.
-TEST(NullTests, KeepTheirLevelOnNoise) {
-  const auto [batch, plan] = make_probe();
-  constexpr int kProbes = 200;
-  constexpr double kAlpha = 0.05;
-  std::vector<int> fired(kPatterns, 0);
-  for (int i = 0; i < kProbes; ++i) {
-    Capture capture;
-    capture.layers[0] =
-        capture_of(plan, 2 * at::randn({kExamples, kHeads, kContext, kContext},
-                                       at::detail::createCPUGenerator(100 + static_cast<uint64_t>(i)),
-                                       at::kFloat));
-    auto readings = blank();
-    const auto nulls = tests_of(capture, plan, kAlpha, static_cast<uint64_t>(i), readings);
-    for (size_t p = 0; p < kPatterns; ++p) fired[p] += nulls[p].margin->significant ? 1 : 0;
-  }
-  // Binomial(200, .05): mean 10, sd 3.1; above 22 has probability 2e-4.
-  for (size_t p = 0; p < kPatterns; ++p) EXPECT_LE(fired[p], 22) << plan.patterns[p].name;
-}
-
-// From the last token alone it is a previous-token head.
-TEST(NullTests, AFixedPositionIsNeverPreviousToken) {
-  const auto [batch, plan] = make_probe();
-  at::Tensor bias = at::randn({kExamples, kHeads, kContext, kContext},
-                              at::detail::createCPUGenerator(6), at::kFloat);
-  bias.select(1, 1).select(2, kContext - 2) += 20;
-  Capture capture;
-  capture.layers[0] = capture_of(plan, bias);
-  auto readings = blank();
-  read_probe_attention(capture.layers[0], plan, readings);
-  const auto nulls = tests_of(capture, plan, .05, 1, readings);
-  EXPECT_FALSE(nulls[1].margin->beats[1]);
-  EXPECT_LT(readings[1].patterns[1].selectivity, 30. * (plan.queries.span - 1) / 255);
-  EXPECT_LT(readings[1].patterns[1].mass, .1);
-}
-
-// One random preference for each position, the same in every row.
-TEST(NullTests, KeepTheirLevelUnderPositionEffects) {
-  const auto [batch, plan] = make_probe();
-  constexpr int kProbes = 60;
-  std::vector<int> fired(kPatterns, 0);
-  for (int i = 0; i < kProbes; ++i) {
-    auto random = at::detail::createCPUGenerator(900 + static_cast<uint64_t>(i));
-    const at::Tensor shared = at::randn({1, kHeads, 1, kContext}, random, at::kFloat);
-    Capture capture;
-    capture.layers[0] = capture_of(
-        plan, shared + at::randn({kExamples, kHeads, kContext, kContext}, random, at::kFloat));
-    auto readings = blank();
-    const auto nulls = tests_of(capture, plan, .05, static_cast<uint64_t>(i), readings);
-    for (size_t p = 0; p < kPatterns; ++p) fired[p] += nulls[p].margin->significant ? 1 : 0;
-  }
-  // Binomial(60, .05): mean 3, sd 1.7; above 10 has probability 3e-4. Not first-token: a preference
-  // for position 0 is that pattern itself.
-  for (size_t p = 0; p < kPatterns; ++p) {
-    if (plan.patterns[p].name == "first-token") continue;
-    EXPECT_LE(fired[p], 10) << plan.patterns[p].name;
-  }
-}
-
-TEST(NullTests, CountTheRowsThatEntered) {
-  const auto [batch, plan] = make_probe();
-  Capture capture;
-  capture.layers[0] = capture_of(plan, at::randn({kExamples, kHeads, kContext, kContext}));
-  auto readings = blank();
-  for (const auto& nulls : tests_of(capture, plan, .05, 1, readings))
-    EXPECT_EQ(nulls.margin->rows, kExamples);
 }
 
 Capture of_layers(const std::vector<LayerCapture>& layers) {

@@ -111,10 +111,10 @@ TEST(ProbePlan, AsksOnlyForWhatLiesWithinTheWindow) {
 TEST(ProbePlan, CountsTheRowsBeyondTheMostCandidateSets) {
   const int64_t rows = ProbePlan::kMaxCandidateSets + 88;
   ProbeOptions options = resolved({.vocab_size = 1024, .context = 640, .examples = rows});
-  options.patterns = {{.name = "named by the first token",
-                       .targets = [](std::span<const int64_t> tokens, int64_t) {
-                         return std::vector<int64_t>{tokens[0] + 1};
-                       }}};
+  options.patterns = {
+      {.name = "named by the first token", .targets = [](std::span<const int64_t> tokens, int64_t) {
+         return std::vector<int64_t>{tokens[0] + 1};
+       }}};
   at::Tensor tokens = at::zeros({rows, 640}, at::kLong);
   tokens.select(1, 0).copy_(at::arange(rows, at::kLong));
   const ProbePlan plan = plan_probe(tokens, options);
@@ -161,8 +161,8 @@ TEST(QueryPlan, AsksForPositionPatternsAtOneQueryInEachStretch) {
   }
   EXPECT_GT(asked.size(), 20u);  // not the same positions in every row
   EXPECT_EQ(queries.span, 1 + std::lround(80 / inverse));
-  EXPECT_EQ(plan.contexts(), (std::vector<int64_t>{64, queries.span, 64, queries.span,
-                                                   queries.span, queries.span}));
+  EXPECT_EQ(plan.contexts(),
+            (std::vector<int64_t>{64, queries.span, 64, queries.span, queries.span, queries.span}));
 }
 
 TEST(QueryPlan, IsNoneWithTheReferencesControlsOrOnRequest) {
