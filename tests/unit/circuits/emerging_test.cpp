@@ -28,6 +28,7 @@ NullTestResult tested(double z, double second = 0) {
   result.significant = result.max_z >= 4;
   result.p_value = result.significant ? 1e-5 : .5;
   result.alpha = 4e-5;
+  result.rows = 120;
   result.beats = {z >= 4, second >= 4};
   return result;
 }
@@ -122,9 +123,10 @@ TEST(Emerging, EventCarriesTheTest) {
   EXPECT_EQ(event.figures.at("critical_z"), 4);
   EXPECT_EQ(event.figures.at("p_value"), 1e-5);
   EXPECT_EQ(event.figures.at("alpha"), 4e-5);
+  EXPECT_EQ(event.figures.at("null_rows"), 120);
   EXPECT_EQ(event.figures.at("mass_z"), 2);
   EXPECT_THAT(event.rule, AllOf(HasSubstr("margin z >= critical z 4"), HasSubstr("level 4e-05"),
-                                HasSubstr("margin 0.693147 nats above its null")));
+                                HasSubstr("margin >= 0.693147 nats or selectivity >= 2")));
 }
 
 TEST(Emerging, SaysWhenNoNullWasDrawn) {
