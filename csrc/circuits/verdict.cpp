@@ -249,7 +249,8 @@ void judge_ablation(const AblationLosses& losses, const ControlSets& controls,
     report.reason = "inconclusive: " + std::to_string(losses.baseline.size()) +
                     " distinct examples, an interval needs " + std::to_string(kFewestExamples) +
                     " or more";
-  } else if (std::isnan(own.low)) {
+  } else if (std::isnan(own.low) ||
+             (!losses.controls.empty() && !std::isfinite(report.control_mean))) {
     report.reason = "inconclusive: a loss is not finite";
   } else {
     const auto [verdict, why] = decide(losses, labels, test, rule, report);

@@ -225,7 +225,8 @@ TEST(JudgeAblation, IsInconclusiveOnALossThatIsNotFinite) {
     measured.controls = {losses(5, 3)};
     measured.controls[0][7] = bad;
     judge_ablation(measured, {.sets = {{{0, 0}}}}, {}, {}, {}, report);
-    EXPECT_NE(report.verdict, CircuitState::kVerified);
+    EXPECT_EQ(report.verdict, CircuitState::kInconclusive);
+    EXPECT_THAT(report.reason, HasSubstr("not finite"));
     EXPECT_TRUE(std::isnan(report.difference_low));
   }
 }
