@@ -7,7 +7,8 @@ namespace headscope {
 namespace {
 
 constexpr std::array<const char*, kCircuitStates> kStateNames = {
-    "dormant", "emerging", "formed", "verified", "not_causal", "unspecific", "inconclusive", "lost"};
+    "dormant",    "emerging",   "formed",       "verified",
+    "not_causal", "unspecific", "inconclusive", "lost"};
 
 }  // namespace
 

@@ -19,8 +19,7 @@ AblationTrial AblationTrial::of(std::vector<HeadId> heads, std::span<const HeadR
                                 const VerdictRule& rule, double level_left) {
   AblationTrial trial;
   trial.controls = draw_control_sets(heads, readings, pattern, controls);
-  trial.labels =
-      draw_label_sets(heads, readings, rule.most_label_sets, rule.seed + controls.seed);
+  trial.labels = draw_label_sets(heads, readings, rule.most_label_sets, rule.seed + controls.seed);
   trial.labelled_examples = rule.labelled_examples;
   trial.test = LabelTest::plan(level_left, trial.labels.exist, rule);
   std::set<int32_t> layers;

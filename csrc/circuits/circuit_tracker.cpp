@@ -100,9 +100,8 @@ std::optional<CircuitTracker::Due> CircuitTracker::verification_due() const {
   for (Due& candidate : formed_circuits()) {
     const CircuitLife& circuit = state.circuits[candidate.pattern];
     const bool unsettled = circuit.state != kVerified || circuit.tried_heads != candidate.heads;
-    const bool waited =
-        circuit.tried_at_probe < 0 ||
-        state.probes - circuit.tried_at_probe >= retry_wait(setup.rules, circuit);
+    const bool waited = circuit.tried_at_probe < 0 ||
+                        state.probes - circuit.tried_at_probe >= retry_wait(setup.rules, circuit);
     if (!unsettled || !waited) continue;
     if (!due || circuit.tried_at_probe < state.circuits[due->pattern].tried_at_probe)
       due = std::move(candidate);

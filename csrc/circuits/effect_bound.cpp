@@ -88,6 +88,7 @@ NullTestResult effect_bound_test(const MarginTable& table, double floor, double 
   result.critical_z = kNaN;
   const Clusters rows(table.row), positions(table.position);
   const size_t clusters = std::min(rows.count, positions.count);
+  result.rows = static_cast<int64_t>(rows.count);
   if (clusters < kFewestClusters || heads == 0) return result;
 
   bool any = false;
@@ -96,8 +97,8 @@ NullTestResult effect_bound_test(const MarginTable& table, double floor, double 
     for (size_t r = 0; r < static_cast<size_t>(table.references); ++r) {
       const std::vector<double> values = column(table, r, head);
       const double mean = circuits::mean(values);
-      const double variance = clustered_variance(values, mean, rows) +
-                              clustered_variance(values, mean, positions);
+      const double variance =
+          clustered_variance(values, mean, rows) + clustered_variance(values, mean, positions);
       const double se = std::max(std::sqrt(variance), kConstantMargin * std::abs(mean - floor));
       const double z = se > 0 ? (mean - floor) / se : (std::isnan(mean) ? kNaN : 0.0);
       least_z = std::isnan(z) || std::isnan(least_z) ? kNaN : std::min(least_z, z);

@@ -52,8 +52,9 @@ std::string emerging_text(const CircuitRules& rules, const PatternNulls& nulls) 
   const auto [margin, mass] = deciding(rules.precursor, nulls);
   std::string text;
   if (margin)
-    text = test_text("margin", *nulls.margin) + " and margin >= " +
-           number(std::log(rules.emerging_selectivity)) + " nats or " + selectivity;
+    text = test_text("margin", *nulls.margin) +
+           " and margin >= " + number(std::log(rules.emerging_selectivity)) + " nats or " +
+           selectivity;
   if (mass)
     text += (margin ? ", or " : "") + test_text("mass", *nulls.mass) + " and " + selectivity;
   if (margin || mass) return text;
@@ -142,8 +143,9 @@ std::string rule_text(const TrackerSetup& setup, const ProbeEvidence& probe, siz
       text += "no longer " + emerging_text(rules, nulls_of(probe, pattern));
       break;
     case CircuitState::kFormed:
-      text += "selectivity >= " + number(threshold) + " at T = " + std::to_string(setup.contexts[pattern]);
-      if (rules.scale_to_context) text += " (" + at_256 + " at T = 256, at equal mass)";
+      text += "selectivity >= " + number(threshold) +
+              " at T = " + std::to_string(setup.contexts[pattern]);
+      if (rules.scale_to_context) text += " (" + at_256 + " at T = 256)";
       if (rules.mass_floor > 0) text += " and mass, where measured, >= " + number(rules.mass_floor);
       break;
     default:
@@ -176,6 +178,7 @@ std::map<std::string, double> figures_of(const TrackerSetup& setup, const Tracke
     all["critical_z"] = nulls.margin->critical_z;
     all["p_value"] = nulls.margin->p_value;
     all["alpha"] = nulls.margin->alpha;
+    all["null_rows"] = static_cast<double>(nulls.margin->rows);
   }
   if (nulls.mass) {
     all["mass_z"] = nulls.mass->z[head];

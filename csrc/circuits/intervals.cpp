@@ -27,9 +27,8 @@ double beta_fraction(double a, double b, double x) {
     fraction *= c * d;
     if (std::abs(c * d - 1) < kEnough) break;
   }
-  const double front =
-      std::exp(std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) + a * std::log(x) +
-               b * std::log1p(-x));
+  const double front = std::exp(std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) +
+                                a * std::log(x) + b * std::log1p(-x));
   return front * fraction / a;
 }
 

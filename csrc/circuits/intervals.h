@@ -28,9 +28,9 @@ struct Interval {
 };
 
 /// Bootstrap interval of a mean over `examples`: percentiles of `resamples` values of `draw`, at
-/// tails widened for small samples, Phi(-sqrt(n / (n - 1)) t_{tail, n - 1}), where plain percentiles
-/// are too narrow ("expanded percentile", Hesterberg 2015). draw(engine) gives the mean of one
-/// resample.
+/// tails widened for small samples, Phi(-sqrt(n / (n - 1)) t_{tail, n - 1}), where plain
+/// percentiles are too narrow ("expanded percentile", Hesterberg 2015). draw(engine) gives the mean
+/// of one resample.
 Interval bootstrap_interval(size_t examples, double confidence, int64_t resamples, uint64_t seed,
                             const std::function<double(std::mt19937_64&)>& draw);
 

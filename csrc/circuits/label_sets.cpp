@@ -125,9 +125,9 @@ LabelTest::Answer LabelTest::after(int64_t run, int64_t as_strong) const {
   }
   // The second look allows one stronger set where its level does.
   const bool one_allowed =
-      last > first && static_cast<double>(first) / (static_cast<double>(last) *
-                                                    static_cast<double>(last + 1)) <=
-                          level - 1 / static_cast<double>(first + 1);
+      last > first &&
+      static_cast<double>(first) / (static_cast<double>(last) * static_cast<double>(last + 1)) <=
+          level - 1 / static_cast<double>(first + 1);
   if (as_strong > (one_allowed ? 1 : 0)) return Answer::kFailed;
   if (run < first) return Answer::kOpen;
   if (as_strong == 0) return p(0, run) <= enough ? Answer::kPassed : Answer::kFailed;

@@ -243,6 +243,7 @@ NullTestResult max_statistic_test(const CandidateTable& table, double alpha, uin
   const auto rows = static_cast<size_t>(table.rows);
   NullTestResult result;
   result.alpha = alpha;
+  result.rows = table.rows;
   result.z.assign(heads, kNaN);
   result.excess.assign(heads, kNaN);
   result.beats.assign(heads, false);
@@ -295,8 +296,8 @@ NullTestResult max_statistic_test(const CandidateTable& table, double alpha, uin
   return result;
 }
 
-double spent_alpha(double alpha_run, int64_t patterns, int64_t planned_probes,
-                   int64_t probe_number, double least) {
+double spent_alpha(double alpha_run, int64_t patterns, int64_t planned_probes, int64_t probe_number,
+                   double least) {
   if (!(alpha_run > 0 && alpha_run < 1))
     throw std::invalid_argument("spent_alpha: alpha_run is " + std::to_string(alpha_run) +
                                 ", give a level above 0 and below 1");
@@ -304,18 +305,24 @@ double spent_alpha(double alpha_run, int64_t patterns, int64_t planned_probes,
     throw std::invalid_argument("spent_alpha: patterns " + std::to_string(patterns) +
                                 ", planned_probes " + std::to_string(planned_probes) +
                                 ", probe_number " + std::to_string(probe_number) +
-                                " must be 1 or more, least " + std::to_string(least) +
-                                " above 0");
+                                " must be 1 or more, least " + std::to_string(least) + " above 0");
   const auto cumulative = [&](int64_t n) {
     return alpha_run / static_cast<double>(patterns) * static_cast<double>(n) /
            static_cast<double>(n + planned_probes);
   };
+  // From test to test: each spends `least` or more, so there are few, however many probes.
+  constexpr double kRounding = 1e-9;
   double spent = 0;
-  for (int64_t n = 1;; ++n) {
-    const double saved = cumulative(n) - spent;
-    const bool test = saved >= least;
-    if (n == probe_number) return test ? saved : 0;
-    if (test) spent += saved;
+  for (int64_t last = 0;;) {
+    const double part = (spent + least) * static_cast<double>(patterns) / alpha_run;
+    if (part >= 1) return 0;
+    const double enough =
+        std::ceil(static_cast<double>(planned_probes) * part / (1 - part) - kRounding);
+    if (enough > static_cast<double>(probe_number)) return 0;
+    const int64_t test = std::max(last + 1, static_cast<int64_t>(enough));
+    if (test >= probe_number) return test == probe_number ? cumulative(test) - spent : 0;
+    spent = cumulative(test);
+    last = test;
   }
 }
 

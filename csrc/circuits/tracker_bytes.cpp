@@ -70,8 +70,11 @@ json head_to_json(const HeadLife& head) {
 }
 
 HeadLife head_from_json(const json& list) {
-  return {circuit_state_from_string(list.at(0).get<std::string>()), streak_from_json(list.at(1)),
-          streak_from_json(list.at(2)), streak_from_json(list.at(3)), streak_from_json(list.at(4)),
+  return {circuit_state_from_string(list.at(0).get<std::string>()),
+          streak_from_json(list.at(1)),
+          streak_from_json(list.at(2)),
+          streak_from_json(list.at(3)),
+          streak_from_json(list.at(4)),
           moment_from_json(list.at(5))};
 }
 

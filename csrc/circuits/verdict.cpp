@@ -37,15 +37,15 @@ Interval effect_interval(const AblationLosses& losses, const VerdictRule& rule) 
   const size_t examples = losses.baseline.size();
   if (examples < kFewestExamples || !all_finite(losses.baseline) || !all_finite(losses.ablated))
     return kUnknown;
-  return bootstrap_interval(
-      examples, rule.confidence, rule.resamples, rule.seed, [&](std::mt19937_64& engine) {
-        double sum = 0;
-        for (size_t i = 0; i < examples; ++i) {
-          const size_t drawn = draw_below(engine, examples);
-          sum += losses.ablated[drawn] - losses.baseline[drawn];
-        }
-        return sum / static_cast<double>(examples);
-      });
+  return bootstrap_interval(examples, rule.confidence, rule.resamples, rule.seed,
+                            [&](std::mt19937_64& engine) {
+                              double sum = 0;
+                              for (size_t i = 0; i < examples; ++i) {
+                                const size_t drawn = draw_below(engine, examples);
+                                sum += losses.ablated[drawn] - losses.baseline[drawn];
+                              }
+                              return sum / static_cast<double>(examples);
+                            });
 }
 
 Interval difference_interval(const AblationLosses& losses, const VerdictRule& rule) {
@@ -54,21 +54,22 @@ Interval difference_interval(const AblationLosses& losses, const VerdictRule& ru
   for (const auto& control : losses.controls)
     if (!all_finite(control)) return kUnknown;
   std::vector<double> weight(sets);
-  return bootstrap_interval(
-      examples, rule.confidence, rule.resamples, rule.seed + 1, [&](std::mt19937_64& engine) {
-        std::fill(weight.begin(), weight.end(), 0.0);
-        for (size_t c = 0; c < sets; ++c)
-          weight[draw_below(engine, sets)] += 1 / static_cast<double>(sets);
-        double sum = 0;
-        for (size_t i = 0; i < examples; ++i) {
-          const size_t drawn = draw_below(engine, examples);
-          double difference = losses.ablated[drawn];
-          for (size_t c = 0; c < sets; ++c)
-            if (weight[c] > 0) difference -= weight[c] * losses.controls[c][drawn];
-          sum += difference;
-        }
-        return sum / static_cast<double>(examples);
-      });
+  return bootstrap_interval(examples, rule.confidence, rule.resamples, rule.seed + 1,
+                            [&](std::mt19937_64& engine) {
+                              std::fill(weight.begin(), weight.end(), 0.0);
+                              for (size_t c = 0; c < sets; ++c)
+                                weight[draw_below(engine, sets)] += 1 / static_cast<double>(sets);
+                              double sum = 0;
+                              for (size_t i = 0; i < examples; ++i) {
+                                const size_t drawn = draw_below(engine, examples);
+                                double difference = losses.ablated[drawn];
+                                for (size_t c = 0; c < sets; ++c)
+                                  if (weight[c] > 0)
+                                    difference -= weight[c] * losses.controls[c][drawn];
+                                sum += difference;
+                              }
+                              return sum / static_cast<double>(examples);
+                            });
 }
 
 bool has_effect(const AblationLosses& losses, const VerdictRule& rule) {
@@ -111,10 +112,10 @@ void validate(const AblationLosses& losses, const ControlSets& controls, const L
   for (const auto& control : losses.controls) check("with a control ablated", control.size());
   for (const auto& set : losses.labelled)
     if (set.size() != losses.labelled[0].size() || set.empty() || set.size() > examples)
-      throw std::invalid_argument("judge_ablation: a label set with " +
-                                  std::to_string(set.size()) + " losses beside " +
-                                  std::to_string(losses.labelled[0].size()) + " of the first, " +
-                                  std::to_string(examples) + " without ablation");
+      throw std::invalid_argument("judge_ablation: a label set with " + std::to_string(set.size()) +
+                                  " losses beside " + std::to_string(losses.labelled[0].size()) +
+                                  " of the first, " + std::to_string(examples) +
+                                  " without ablation");
   if (losses.controls.size() > controls.sets.size())
     throw std::invalid_argument("judge_ablation: losses of " +
                                 std::to_string(losses.controls.size()) + " controls for " +
@@ -179,8 +180,10 @@ std::pair<CircuitState, std::string> decide(const AblationLosses& losses, const 
     return {kInconclusive, "inconclusive: the effect's interval holds the smallest of interest, " +
                                nats(rule.smallest_effect) + "; more distinct examples narrow it"};
   if (!losses.controls.empty() && !reaches_ratio(losses, rule))
-    return {kUnspecific, "unspecific: the heads matter, and others of their layers matter more "
-                         "than a " + number(rule.min_ratio) + "rd of it"};
+    return {kUnspecific,
+            "unspecific: the heads matter, and others of their layers have more "
+            "than 1/" +
+                number(rule.min_ratio) + " of the effect"};
   if (!losses.controls.empty() && !(report.difference_low > 0))
     return {kInconclusive, "inconclusive: the difference from the controls reaches 0"};
   if (!test.possible()) return {kInconclusive, "inconclusive: " + what_labels_lack(labels, test)};
@@ -189,10 +192,12 @@ std::pair<CircuitState, std::string> decide(const AblationLosses& losses, const 
       return {kVerified, "verified"};
     case LabelTest::Answer::kFailed:
       if (report.p_value >= kCommon)
-        return {kUnspecific, "unspecific: the heads matter, and other sets of their layers matter "
-                             "as much"};
-      return {kInconclusive, "inconclusive: other sets of these layers reach the effect, so that "
-                             "p is above the level"};
+        return {kUnspecific,
+                "unspecific: the heads matter, and other sets of their layers matter "
+                "as much"};
+      return {kInconclusive,
+              "inconclusive: other sets of these layers reach the effect, so that "
+              "p is above the level"};
     case LabelTest::Answer::kOpen:
       break;
   }
@@ -242,7 +247,8 @@ void judge_ablation(const AblationLosses& losses, const ControlSets& controls,
     report.reason = "inconclusive: " + std::to_string(losses.baseline.size()) +
                     " distinct examples, an interval needs " + std::to_string(kFewestExamples) +
                     " or more";
-  } else if (std::isnan(own.low)) {
+  } else if (std::isnan(own.low) ||
+             (!losses.controls.empty() && !std::isfinite(report.control_mean))) {
     report.reason = "inconclusive: a loss is not finite";
   } else {
     const auto [verdict, why] = decide(losses, labels, test, rule, report);

@@ -59,6 +59,12 @@ Options checked_options(Options options) {
   require(options.verdict.min_ratio > 0, "verdict.min_ratio", options.verdict.min_ratio, "above 0");
   require(options.verdict.smallest_effect >= 0, "verdict.smallest_effect",
           options.verdict.smallest_effect, "0 or more");
+  require(options.verdict.level > 0 && options.verdict.level < 1, "verdict.level",
+          options.verdict.level, "above 0 and below 1");
+  require(options.verdict.most_label_sets >= 1, "verdict.most_label_sets",
+          static_cast<double>(options.verdict.most_label_sets), "at least 1");
+  require(options.verdict.labelled_examples >= 1, "verdict.labelled_examples",
+          static_cast<double>(options.verdict.labelled_examples), "at least 1");
   require(options.schedule.budget >= 0 && options.schedule.budget <= 1, "schedule.budget",
           options.schedule.budget, "a share from 0 (no bound) to 1");
   if (!options.log) options.log = log_to_stderr;

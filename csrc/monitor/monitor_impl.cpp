@@ -36,6 +36,16 @@ void Monitor::Impl::set_probe(ProbeSetup setup) {
   analysis.set_probe(setup.plan, setup.definition());
   ablations.restore(std::nullopt);
   taps.set_probe(setup.plan, setup.repeat);
+  for (size_t p = 0; p < setup.plan->patterns.size(); ++p) {
+    if (setup.plan->left_out[p] == 0) continue;
+    const std::string& name = setup.plan->patterns[p].name;
+    gate->log(LogLevel::kInfo,
+              "headscope: " + std::to_string(setup.plan->left_out[p]) + " of " +
+                  std::to_string(setup.plan->examples) + " probe rows do not enter the test of " +
+                  name + ": there are more than " + std::to_string(ProbePlan::kMaxCandidateSets) +
+                  " distinct target sets; their selectivity is read",
+              "rows left out of the test of " + name);
+  }
   probe = std::move(setup);
 }
 

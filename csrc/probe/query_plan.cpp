@@ -98,8 +98,8 @@ QueryPlan plan_queries(const at::Tensor& tokens_in, const ProbeOptions& options)
         {int64_tensor(rows, {count, plan.queries}), table.targets(), table.offsets()});
     begin = end;
   }
-  plan.span = 1 + static_cast<int64_t>(std::lround(
-                      static_cast<double>(examples * plan.queries) / inverse_keys));
+  plan.span = 1 + static_cast<int64_t>(
+                      std::lround(static_cast<double>(examples * plan.queries) / inverse_keys));
   return plan;
 }
 

@@ -7,7 +7,7 @@ VARIABLES = {
     "layer": "label_values(headscope_head_finite, layer)",
     "head": 'label_values(headscope_head_finite{layer="$layer"}, head)',
 }
-EVENTS = {"emerging": "yellow", "formed": "green", "verified": "blue", "lost": "red"}
+EVENTS = {"emerging": "yellow", "formed": "green", "verified": "blue", "unspecific": "orange", "lost": "red"}
 
 
 class Panel(NamedTuple):
@@ -31,14 +31,15 @@ class Page(NamedTuple):
 OVERVIEW = Page("headscope-overview", "headscope: overview", ("run",), several_runs=True, panels=[
     Panel("Step", [("headscope_step", "{{instance}}")], "number", 6, 4, "short"),
     Panel("Tokens", [("headscope_tokens", "{{instance}}")], "number", 6, 4, "short"),
-    Panel("Formed circuits", [('sum by (job, instance) (headscope_circuit_state{state=~"formed|verified"})',
+    Panel("Formed circuits", [('sum by (job, instance) (headscope_circuit_state{state=~"formed|verified|unspecific"})',
                                "{{instance}}")], "number", 6, 4),
     Panel("Heads that are not finite", [('headscope_heads_nonfinite', "{{source}}")], "number", 6, 4),
     Panel("Loss", [("headscope_loss", "{{instance}}")]),
     Panel("Circuits", [('headscope_circuit_state{state="emerging"} * 1 + on (job, instance, pattern) '
                         'headscope_circuit_state{state="formed"} * 2 + on (job, instance, pattern) '
-                        'headscope_circuit_state{state="verified"} * 3', "{{pattern}}")], "states",
-          states=("other", "emerging", "formed", "verified")),
+                        'headscope_circuit_state{state="verified"} * 3 + on (job, instance, pattern) '
+                        'headscope_circuit_state{state="unspecific"} * 4', "{{pattern}}")], "states",
+          states=("other", "emerging", "formed", "verified", "unspecific")),
     Panel("Best selectivity", [('headscope_heads_highest_selectivity_ratio{source="probe"}', "{{pattern}}")], "log"),
     Panel("Participation ratio", [('headscope_heads_median_participation_ratio{source="probe"}', "median"),
                                   ('headscope_heads_lowest_participation_ratio{source="probe"}', "lowest")]),

@@ -81,7 +81,7 @@ struct VerdictRule {
   double smallest_effect = 0.1;  ///< nats: the smallest effect of interest
   /// Chance of a false `verified` by random labelling, over all attempts on a circuit.
   double level = 0.05;
-  int64_t most_label_sets = 239;    ///< sets of random labelling that one attempt may run
+  int64_t most_label_sets = 239;  ///< sets of random labelling that one attempt may run
   /// Label sets, whole layers and single heads are run on the first so many examples.
   int64_t labelled_examples = 32;
   uint64_t seed = 2026;
@@ -94,7 +94,7 @@ struct VerdictRule {
 struct LabelTest {
   double level = 0;
   int64_t first = 0;
-  int64_t last = 0;        ///< never above the sets that there are
+  int64_t last = 0;         ///< never above the sets that there are
   bool exhaustive = false;  ///< all sets that exist are run
 
   /// level_left  of VerdictRule::level, what earlier attempts on this circuit have not used
@@ -114,15 +114,15 @@ struct LabelTest {
 
 /// Losses [examples] in nats, one vector for each pass over the same distinct examples.
 struct AblationLosses {
-  std::vector<double> baseline;               ///< nothing ablated
-  std::vector<double> ablated;                ///< the circuit's heads
-  std::vector<std::vector<double>> controls;  ///< each control set
+  std::vector<double> baseline;                    ///< nothing ablated
+  std::vector<double> ablated;                     ///< the circuit's heads
+  std::vector<std::vector<double>> controls = {};  ///< each control set
   /// Each label set, in order, on the first n examples: [sets][n], n the same for all.
-  std::vector<std::vector<double>> labelled;
+  std::vector<std::vector<double>> labelled = {};
   /// All heads of the circuit's layers, on the first examples; empty: not run.
-  std::vector<double> upper_bound;
+  std::vector<double> upper_bound = {};
   /// Each head of the circuit alone, on the first examples; empty: not run.
-  std::vector<std::vector<double>> single_heads;
+  std::vector<std::vector<double>> single_heads = {};
 };
 
 /// Fills the figures, verdict and reason of `report`; its pattern, metric, step and heads are the
@@ -160,8 +160,8 @@ struct AblationTrial {
   std::vector<HeadId> whole_layers;  ///< every head of the circuit's layers
   int64_t labelled_examples = 0;     ///< VerdictRule::labelled_examples
   AblationLosses losses;             ///< entered so far
-  bool has_effect = false;      ///< the effect's interval lies above the smallest effect
-  bool beats_controls = false;  ///< the difference's lies above 0, and the ratio is reached
+  bool has_effect = false;           ///< the effect's interval lies above the smallest effect
+  bool beats_controls = false;       ///< the difference's lies above 0, and the ratio is reached
 
   /// Draws the sets. `pattern` is the circuit's index among HeadReading::patterns; level_left as in
   /// LabelTest::plan. Throws as the draws do.

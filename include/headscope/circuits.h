@@ -46,7 +46,8 @@ struct CircuitRules {
   double leave_fraction = 0.5;
   /// Threshold of a head's class at T = 256.
   double class_at_256 = 30;
-  /// Thresholds at equal attention mass, x(T) = x(256) (T - 1) / 255; false: x(256) at any T.
+  /// Thresholds follow the keys that share attention, x(T) = x(256) (T - 1) / 255; false: x(256)
+  /// at any T.
   bool scale_to_context = true;
   /// Fewest probes between two verifications of one circuit. Doubles with every further one since
   /// the circuit formed.
@@ -102,8 +103,8 @@ class CircuitTracker {
  public:
   /// contexts  T of the probe that thresholds scale with, one for each pattern: patterns that are
   ///           read at several query positions have a shorter one (ProbePlan)
-  /// Throws std::invalid_argument on a context < 2, no patterns, other numbers of contexts, or rules
-  /// out of range.
+  /// Throws std::invalid_argument on a context < 2, no patterns, other numbers of contexts, or
+  /// rules out of range.
   HEADSCOPE_API CircuitTracker(std::vector<Pattern> patterns, std::vector<int64_t> contexts,
                                CircuitRules rules = {});
   /// The same context for all patterns.
@@ -118,7 +119,8 @@ class CircuitTracker {
   /// Figures of an event (at pattern level those of its most selective head; left out: not known):
   ///   the head         selectivity, mass, margin, participation_ratio
   ///   the thresholds   threshold, threshold_at_256
-  ///   margin's test    margin_z, margin_excess, critical_z, p_value, alpha
+  ///   margin's test    margin_z, margin_excess, critical_z, p_value, alpha, null_rows (the probe
+  ///                    rows that entered it)
   ///   mass's test      mass_z, mass_critical_z, mass_p_value, mass_alpha
   ///   the time         probe (its number), stretch, first_step, first_step_after
   ///
@@ -144,9 +146,9 @@ class CircuitTracker {
   HEADSCOPE_API std::vector<Due> formed_circuits() const;
 
   /// Enters the outcome of an ablation (only of the metric that decides, AblationReport::gate),
-  /// returns its events: none when nothing changed. An inconclusive one takes no verdict away. A report on a circuit that was lost meanwhile, or of which no head is
-  /// formed any more, changes nothing. Throws std::invalid_argument on an unknown pattern, or a
-  /// state that is no verdict.
+  /// returns its events: none when nothing changed. An inconclusive one takes no verdict away. A
+  /// report on a circuit that was lost meanwhile, or of which no head is formed any more, changes
+  /// nothing. Throws std::invalid_argument on an unknown pattern, or a state that is no verdict.
   HEADSCOPE_API std::vector<Event> apply_verdict(const AblationReport& report, double tokens,
                                                  double wall_time);
 

@@ -36,10 +36,13 @@ struct NullTestResult {
   /// Family-wise, of max_z: (1 + draws that reach it) / (1 + draws).
   double p_value = 1;
   /// What max_z must reach: the floor(alpha (draws + 1))-th largest draw, or the largest where
-  /// alpha is below what the draws resolve. NaN: the answer was clear before enough draws were made.
+  /// alpha is below what the draws resolve; of a bound: Student's quantile, which max_z must
+  /// exceed. NaN: the answer was clear before enough draws were made.
   double critical_z = 0;
   /// Null draws made; fewer than asked for when the answer was already clear.
   int64_t draws = 0;
+  /// Probe rows that entered.
+  int64_t rows = 0;
   /// The level the test was run at.
   double alpha = 0;
   /// p_value <= alpha.

@@ -13,7 +13,8 @@
 
 namespace headscope {
 
-/// Selectivity threshold at context T for one stated at T = 256, at equal attention mass.
+/// Selectivity threshold at context T for one stated at T = 256, at the same mass of a head that
+/// spreads the rest of its attention evenly.
 ///
 ///   x(T) = x(256) (T - 1) / 255
 HEADSCOPE_API double scaled_threshold(double at_256, int64_t context);

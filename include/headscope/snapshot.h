@@ -255,8 +255,8 @@ struct AblationReport {
   std::vector<HeadId> heads;
   double baseline_loss = kNaN;
   double ablated_loss = kNaN;
-  double effect = kNaN;                           ///< ablated - baseline
-  double effect_low = kNaN;                       ///< bootstrap interval of the effect
+  double effect = kNaN;      ///< ablated - baseline
+  double effect_low = kNaN;  ///< bootstrap interval of the effect
   double effect_high = kNaN;
   std::vector<double> control_effects;            ///< one for each disjoint control set
   std::vector<std::vector<HeadId>> control_sets;  ///< the heads of each
@@ -281,15 +281,15 @@ struct AblationReport {
 struct CircuitReading {
   std::string pattern;
   CircuitState state = CircuitState::kDormant;
-  std::vector<HeadId> heads;        ///< emerging heads while emerging, formed heads after
+  std::vector<HeadId> heads;         ///< emerging heads while emerging, formed heads after
   std::vector<HeadId> judged_heads;  ///< those that the standing verdict is about
-  double formed_threshold = kNaN;   ///< selectivity x(T) that `formed` needs at this context
-  double critical_margin_z = kNaN;  ///< family-wise critical value, last that was resolved
-  double best_selectivity = kNaN;   ///< of all heads, last probe
-  int64_t emerging_step = -1;       ///< first of the probes in a row that made it emerging
-  int64_t margin_step = -1;         ///< first of the probes in a row whose margin beats its null
-  int64_t mass_step = -1;           ///< the same for the attention mass
-  int64_t formed_step = -1;         ///< first of the probes in a row that made it formed
+  double formed_threshold = kNaN;    ///< selectivity x(T) that `formed` needs at this context
+  double critical_margin_z = kNaN;   ///< family-wise critical value, last that was resolved
+  double best_selectivity = kNaN;    ///< of all heads, last probe
+  int64_t emerging_step = -1;        ///< first of the probes in a row that made it emerging
+  int64_t margin_step = -1;          ///< first of the probes in a row whose margin beats its null
+  int64_t mass_step = -1;            ///< the same for the attention mass
+  int64_t formed_step = -1;          ///< first of the probes in a row that made it formed
   int64_t verified_step = -1;
   double emerging_tokens = kNaN;
   double formed_tokens = kNaN;

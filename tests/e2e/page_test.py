@@ -162,7 +162,7 @@ class Page(unittest.TestCase):
             self.assertRegex(health[name], r"\d", name)
         leads = page.locator(".circuit .lead").all_inner_texts()
         self.assertTrue(any("the flag led" in lead for lead in leads), leads)
-        self.assertRegex(page.locator("#ablation-list .badge").first.inner_text(), "verified|not causal|inconclusive")
+        self.assertRegex(page.locator("#ablation-list .badge").first.inner_text(), "verified|not causal|unspecific|inconclusive")
 
     def the_axis_is_chosen(self, page):
         label = lambda: page.locator("#head-charts .plot").first.get_attribute("aria-label")

@@ -237,6 +237,9 @@ TEST(Faults, WrongConfigurationFailsAtAttachWithTheValue) {
   EXPECT_THAT(message({.integral = {.floor_tokens = 0}}), HasSubstr("integral.floor_tokens"));
   EXPECT_THAT(message({.controls = {.wanted = 0}}), HasSubstr("controls.wanted"));
   EXPECT_THAT(message({.verdict = {.confidence = 2}}), HasSubstr("verdict.confidence"));
+  EXPECT_THAT(message({.verdict = {.level = 1}}), HasSubstr("verdict.level"));
+  EXPECT_THAT(message({.verdict = {.most_label_sets = 0}}), HasSubstr("verdict.most_label_sets"));
+  EXPECT_THAT(message({.verdict = {.labelled_examples = 0}}), HasSubstr("labelled_examples"));
   TinyModel model(1);
   Attached attached(model, {}, /*with_probe=*/false);
   EXPECT_THROW(attached.monitor->set_probe(model, {}, testing::tiny_probe()),

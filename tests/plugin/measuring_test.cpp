@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "headscope/trajectory.h"
 #include "tests/support/models/tiny_model.h"
@@ -189,7 +191,7 @@ TEST(Measuring, TheUsersOwnPatternIsMeasuredBesideTheOthers) {
   probe.patterns.push_back(
       {.name = "middle",
        .targets = [](auto, int64_t query) { return std::vector<int64_t>{query / 2}; },
-       .null = NullKind::kUniformControls});
+       .null = NullKind::kEffectBound});
   attached.monitor->set_probe(
       model, [&](const at::Tensor& tokens) { return model.forward(tokens); }, probe);
   tiny_training(model, attached.monitor.get(), 0, 2);
@@ -197,6 +199,24 @@ TEST(Measuring, TheUsersOwnPatternIsMeasuredBesideTheOthers) {
   ASSERT_EQ(report.last_probe->patterns.back(), "middle");
   EXPECT_TRUE(report.last_probe->heads.at(0).patterns.at(middle).selectivity > 0);
   EXPECT_EQ(report.circuits.size(), middle + 1);
+}
+
+TEST(Measuring, SaysOnceWhatRowsTheTestLeavesOut) {
+  TinyModel model(1);
+  Attached attached(model, {}, /*with_probe=*/false);
+  ProbeOptions probe = testing::tiny_probe();
+  probe.context = 64;  // never run
+  probe.examples = 1500;
+  probe.patterns = {{.name = "pairs", .targets = [](std::span<const int64_t> tokens, int64_t) {
+                       return std::vector<int64_t>{1 + tokens[0] % 30, 31 + tokens[1] % 30};
+                     }}};
+  for (int i = 0; i < 2; ++i)
+    attached.monitor->set_probe(
+        model, [&](const at::Tensor& tokens) { return model.forward(tokens); }, probe);
+  const auto is_told = [](const std::string& line) {
+    return line.find("probe rows do not enter the test of pairs") != std::string::npos;
+  };
+  EXPECT_EQ(std::count_if(attached.log->begin(), attached.log->end(), is_told), 1);
 }
 
 }  // namespace

@@ -120,6 +120,7 @@ QUIET = {
         (state("formed", "1x40"), 40)],
     "HeadscopeCircuitNotCausal": [
         (state("not_causal", "0x40"), 40),
+        (state("unspecific", "1x40"), 40),
         (state("formed", "1x40"), 40)],
     "HeadscopeCircuitLate": [
         ({**DEADLINE, **TOKENS, **series("headscope_circuit_formed_tokens", "900x60", INDUCTION)}, 60),

@@ -60,7 +60,7 @@ class Dashboards(unittest.TestCase):
             page = load(name)
             self.assertEqual(page["uid"], name)
             self.assertEqual([v["name"] for v in page["templating"]["list"]], ["datasource", *wanted])
-            self.assertEqual([a["name"] for a in page["annotations"]["list"]], ["emerging", "formed", "verified", "lost"])
+            self.assertEqual([a["name"] for a in page["annotations"]["list"]], ["emerging", "formed", "verified", "unspecific", "lost"])
             for panel in page["panels"]:
                 self.assertTrue(panel["title"] and panel["description"], name)
                 self.assertEqual(panel["datasource"]["uid"], "${datasource}")

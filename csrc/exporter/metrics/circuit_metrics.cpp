@@ -15,7 +15,7 @@ namespace headscope::exporter {
 namespace {
 
 constexpr CircuitState kVerdicts[] = {CircuitState::kVerified, CircuitState::kNotCausal,
-                                      CircuitState::kInconclusive};
+                                      CircuitState::kUnspecific, CircuitState::kInconclusive};
 
 void add_circuit(const CircuitReading& circuit, const std::string& pattern,
                  const std::set<HeadId>& heads_left_out, FamilyBuilder& builder) {

@@ -101,8 +101,7 @@ double control_density(const LayerCapture& layer, const ProbePlan& plan, const H
     }
     default: {
       const int64_t group = plan.queries.ordinary_group();
-      return static_cast<double>(row.mass(group)) /
-             static_cast<double>(seen.in_group(n, group, r));
+      return static_cast<double>(row.mass(group)) / static_cast<double>(seen.in_group(n, group, r));
     }
   }
 }
@@ -130,7 +129,7 @@ void read_queries(const LayerCapture& layer, const ProbePlan& plan, std::vector<
           for (size_t i = 0; i < patterns; ++i) {
             PatternSums& own = sums[static_cast<size_t>(h) * patterns + i];
             const int64_t targets = seen.asked(n, queries.target_group(i), r);
-            if (targets == 0 || ordinary == 0) continue;
+            if (targets == 0) continue;
             if (seen.in_group(n, queries.target_group(i), r) < targets) {
               ++own.hidden_rows;
               continue;
@@ -138,8 +137,7 @@ void read_queries(const LayerCapture& layer, const ProbePlan& plan, std::vector<
             const auto mass = static_cast<double>(row.mass(queries.target_group(i)));
             own.mass += mass;
             own.target_density += mass / static_cast<double>(targets);
-            own.control_density +=
-                control_density(layer, plan, row, h, seen, n, r, targets, mass);
+            own.control_density += control_density(layer, plan, row, h, seen, n, r, targets, mass);
             ++own.rows;
             own.add_margin(row.score(queries.target_group(i)),
                            among_seen(row.score(queries.ordinary_group()),

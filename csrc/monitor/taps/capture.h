@@ -41,9 +41,9 @@ struct LayerCapture {
   /// Probe only: at the sampled queries of each chunk (QueryPlan); empty: the plan has none.
   std::vector<AttentionRows> query_attention;
   std::vector<at::Tensor> query_seen;
-  at::Tensor sinks;                      ///< probe only: [Hq] f64 sink logits; undefined: none
-  SelfCheck self_check;                  ///< of the first call; empty: not compared
-  std::optional<AttentionRows> repeat;   ///< probe only: the repeated block
+  at::Tensor sinks;                     ///< probe only: [Hq] f64 sink logits; undefined: none
+  SelfCheck self_check;                 ///< of the first call; empty: not compared
+  std::optional<AttentionRows> repeat;  ///< probe only: the repeated block
   std::map<std::thread::id, size_t>
       calls;                      ///< train only: forwards seen, by the thread they ran on
   bool attention_trusted = true;  ///< false: the self-check failed (judge_self_checks)

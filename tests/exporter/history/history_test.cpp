@@ -279,10 +279,31 @@ TEST(FileSystem, KnowsNetworkTypes) {
 TEST(HistoryJson, AnAblationKeepsTheOrderOfItsKeys) {
   const std::string text = exporter::to_json(AblationReport{});
   size_t last = 0;
-  for (const char* key :
-       {"pattern", "metric", "gate", "step", "heads", "baseline_loss", "ablated_loss", "effect",
-        "control_effects", "control_sets", "single_head_effects", "control_mean", "difference_low",
-        "difference_high", "upper_bound_effect", "attainable_p", "examples", "verdict", "reason"}) {
+  for (const char* key : {"pattern",
+                          "metric",
+                          "gate",
+                          "step",
+                          "heads",
+                          "baseline_loss",
+                          "ablated_loss",
+                          "effect",
+                          "effect_low",
+                          "effect_high",
+                          "control_effects",
+                          "control_sets",
+                          "single_head_effects",
+                          "control_mean",
+                          "difference_low",
+                          "difference_high",
+                          "label_effects",
+                          "labelled_effect",
+                          "p_value",
+                          "level",
+                          "upper_bound_effect",
+                          "attainable_p",
+                          "examples",
+                          "verdict",
+                          "reason"}) {
     const size_t place = text.find('"' + std::string(key) + "\":");
     ASSERT_NE(place, std::string::npos) << key;
     EXPECT_GE(place, last) << key;

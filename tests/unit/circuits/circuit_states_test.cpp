@@ -93,6 +93,31 @@ TEST(CircuitStates, ConvertsWhenEveryHeadThatLeftDid) {
   EXPECT_EQ(run.circuit(1).state, kFormed);
 }
 
+// Formed in both all along: leaving one is a loss there, not a conversion.
+TEST(CircuitStates, LosesAHeadThatWasFormedInTheOtherPatternBefore) {
+  TrackedRun run;
+  run.heads[0].patterns[1].selectivity = 40;
+  run.probes({1, 1});
+  EXPECT_EQ(run.circuit(1).state, kFormed);
+  run.probes({60, 60});
+  run.probe(1);
+  EXPECT_THAT(told(run.probe(1), false), ElementsAre("lost@60"));
+}
+
+TEST(CircuitStates, KeepTheCriticalValueThatWasLastResolved) {
+  TrackedRun run;
+  NullTestResult test{.z = {1, 1}, .excess = {0, 0}, .critical_z = 4.5, .beats = {false, false}};
+  run.nulls.assign(2, {});
+  run.nulls[0].margin = test;
+  run.probe(1);
+  run.nulls[0].margin->critical_z = kNaN;  // clear before enough draws were made
+  run.probe(1);
+  EXPECT_EQ(run.circuit().critical_margin_z, 4.5);
+  run.nulls[0].margin->critical_z = 4.75;
+  run.probe(1);
+  EXPECT_EQ(run.circuit().critical_margin_z, 4.75);
+}
+
 TEST(CircuitStates, HeadEventsComeBeforePatternEvents) {
   TrackedRun run;
   bool pattern_level = false;
@@ -118,7 +143,55 @@ TEST_P(Verdicts, AreEnteredAndHoldUntilLost) {
   EXPECT_THAT(told(run.probes({1, 1}), false), ElementsAre("lost@70"));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Verdicts, testing::Values(kVerified, kNotCausal, kInconclusive));
+INSTANTIATE_TEST_SUITE_P(All, Verdicts,
+                         testing::Values(kVerified, kNotCausal, kUnspecific, kInconclusive));
+
+TEST(Verdicts, AnInconclusiveAttemptNeverTakesOneAway) {
+  for (const auto verdict : {kVerified, kNotCausal, kUnspecific}) {
+    TrackedRun run;
+    run.probes({60, 60});
+    run.judge(verdict);
+    const auto before = run.circuit();
+    EXPECT_THAT(run.judge(kInconclusive), IsEmpty());
+    EXPECT_EQ(run.circuit().state, verdict);
+    EXPECT_EQ(run.circuit().judged_heads, before.judged_heads);
+    EXPECT_EQ(run.circuit().verified_step, before.verified_step);
+  }
+}
+
+TEST(Verdicts, ATrueOneReplacesAnyOther) {
+  TrackedRun run;
+  run.probes({60, 60});
+  run.judge(kNotCausal);
+  EXPECT_THAT(told(run.judge(kVerified), false), ElementsAre("verified@20"));
+  EXPECT_THAT(told(run.judge(kUnspecific), false), ElementsAre("unspecific@20"));
+  EXPECT_EQ(run.circuit().verified_step, -1);
+}
+
+TEST(Verdicts, SayNothingAgainWhenNothingChanged) {
+  TrackedRun run;
+  run.probes({60, 60});
+  run.judge(kVerified);
+  EXPECT_THAT(run.judge(kVerified), IsEmpty());
+}
+
+// A circuit of other heads than those that were ablated was never verified.
+TEST(Verdicts, AreAboutTheirHeadsAndEndWhenMostAreNew) {
+  TrackedRun run;
+  run.probes({60, 60});
+  run.judge(kVerified);
+  EXPECT_THAT(run.circuit().judged_heads, ElementsAre(kFirst));
+  run.probe(60, 60);
+  EXPECT_THAT(told(run.probe(60, 60), false), IsEmpty());
+  EXPECT_EQ(run.circuit().state, kVerified);  // half of its heads were judged
+  run.probe(1, 60);
+  const auto events = run.probe(1, 60);  // the other half is left alone
+  EXPECT_THAT(told(events, false), ElementsAre("formed@60"));
+  EXPECT_THAT(events.back().rule, HasSubstr("not in the last verdict"));
+  EXPECT_EQ(run.circuit().state, kFormed);
+  EXPECT_EQ(run.circuit().verified_step, -1);
+  EXPECT_THAT(run.circuit().judged_heads, IsEmpty());
+}
 
 TEST(Verdicts, DateTheFirstVerificationAndForgetItWhenNotCausal) {
   TrackedRun run;
@@ -182,22 +255,40 @@ TEST(VerificationDue, NeverForAPatternWithoutAMetric) {
   EXPECT_FALSE(run.tracker.verification_due());
 }
 
-TEST(VerificationDue, NotAgainOnceSettled) {
-  for (const auto verdict : {kVerified, kNotCausal}) {
+TEST(VerificationDue, NotAgainOnceVerified) {
+  TrackedRun run;
+  run.probes({60, 60});
+  run.judge(kVerified);
+  EXPECT_EQ(probes_until_due(run), -1);
+}
+
+// Right after formation the behaviour may not follow yet.
+TEST(VerificationDue, AgainAfterEveryOtherVerdictTwiceAsLongEachTime) {
+  for (const auto verdict : {kNotCausal, kUnspecific, kInconclusive}) {
     TrackedRun run;
     run.probes({60, 60});
-    run.judge(verdict);
-    EXPECT_EQ(probes_until_due(run), -1);
+    for (const int wait : {8, 16, 32}) {
+      run.judge(verdict);
+      EXPECT_EQ(probes_until_due(run), wait) << to_string(verdict);
+    }
   }
 }
 
-TEST(VerificationDue, AnInconclusiveOneWaitsTwiceAsLongEachTime) {
+TEST(VerificationDue, CountsTheAttemptsAndTheLevelTheySpent) {
   TrackedRun run;
   run.probes({60, 60});
-  for (const int wait : {8, 16, 32}) {
-    run.judge(kInconclusive);
-    EXPECT_EQ(probes_until_due(run), wait);
-  }
+  EXPECT_EQ(run.tracker.verification_due()->attempt, 0);
+  EXPECT_EQ(run.tracker.verification_due()->level_spent, 0);
+  auto report = run.report(kInconclusive);
+  report.level = .03;
+  run.tracker.apply_verdict(report, 1, 2);
+  run.judge(kInconclusive);  // without random labelling: it spent nothing
+  ASSERT_EQ(probes_until_due(run), 16);
+  EXPECT_EQ(run.tracker.verification_due()->attempt, 2);
+  EXPECT_EQ(run.tracker.verification_due()->level_spent, .03);
+  run.probes({1, 1, 60, 60});
+  EXPECT_EQ(run.tracker.formed_circuits()[0].attempt, 0);
+  EXPECT_EQ(run.tracker.formed_circuits()[0].level_spent, 0);
 }
 
 TEST(VerificationDue, AgainWhenTheHeadsChangedButNoSoonerThanTheWait) {
@@ -227,9 +318,18 @@ TEST(VerificationDue, TheOneWaitingLongestComesFirst) {
   EXPECT_EQ(run.tracker.verification_due()->pattern, 1u);
 }
 
+TEST(CircuitTracker, ScalesEachPatternsThresholdWithItsOwnContext) {
+  const CircuitTracker tracker(test::two_patterns(), {256, 128});
+  EXPECT_DOUBLE_EQ(tracker.formed_threshold(0), 50);
+  EXPECT_DOUBLE_EQ(tracker.formed_threshold(1), 30. * 127 / 255);
+  EXPECT_EQ(tracker.context(1), 128);
+}
+
 TEST(CircuitTracker, RefusesWhatDoesNotFit) {
   EXPECT_THROW(CircuitTracker({}, 256), std::invalid_argument);
   EXPECT_THROW(CircuitTracker(test::two_patterns(), 1), std::invalid_argument);
+  EXPECT_THROW(CircuitTracker(test::two_patterns(), {256}), std::invalid_argument);
+  EXPECT_THROW(CircuitTracker(test::two_patterns(), {256, 1}), std::invalid_argument);
   CircuitRules rules;
   rules.leave_fraction = 1.5;
   EXPECT_THROW(CircuitTracker(test::two_patterns(), 256, rules), std::invalid_argument);

@@ -97,7 +97,7 @@ void set_selectivity(std::vector<HeadReading>& heads, HeadId id, double selectiv
 
 TEST(DrawControlSets, AreDistinctOfEqualSizePerLayerAndNeverPicked) {
   const Heads picked = {{0, 1}, {0, 2}, {1, 5}};
-  const auto controls = draw_control_sets(picked, model(2, 12), 0, {});
+  const auto controls = draw_control_sets(picked, model(2, 12), 0, {.wanted = 19});
   EXPECT_EQ(controls.sets.size(), 19u);
   EXPECT_FALSE(controls.all_that_exist || controls.relaxed || controls.short_layers);
   EXPECT_EQ(std::set<Heads>(controls.sets.begin(), controls.sets.end()).size(), 19u);
@@ -153,7 +153,7 @@ TEST(DrawControlSets, AreEmptyWhenEveryHeadIsPicked) {
 
 TEST(DrawControlSets, MatchTheOutputNormWhereThereIsAChoice) {
   // 40 single heads with norms 1..40; the picked one has 40, so the nearest 19 are 21..39.
-  const auto controls = draw_control_sets(Heads{{0, 39}}, model(1, 40), 0, {});
+  const auto controls = draw_control_sets(Heads{{0, 39}}, model(1, 40), 0, {.wanted = 19});
   ASSERT_EQ(controls.sets.size(), 19u);
   EXPECT_THAT(controls.sets.front(), ElementsAre(HeadId{0, 20}));
   EXPECT_THAT(controls.sets.back(), ElementsAre(HeadId{0, 38}));

@@ -28,13 +28,14 @@ NullTestResult tested(double z, double second = 0) {
   result.significant = result.max_z >= 4;
   result.p_value = result.significant ? 1e-5 : .5;
   result.alpha = 4e-5;
+  result.rows = 120;
   result.beats = {z >= 4, second >= 4};
   return result;
 }
 
 void set(TrackedRun& run, std::optional<NullTestResult> margin, std::optional<NullTestResult> mass,
-         double excess_nats = 1) {
-  if (margin) margin->excess[0] = excess_nats;
+         double margin_nats = 1) {
+  for (auto& head : run.heads) head.patterns[0].margin = margin_nats;
   run.nulls.assign(2, {});
   run.nulls[0] = {std::move(margin), std::move(mass)};
 }
@@ -53,6 +54,16 @@ TEST(Emerging, NeedsTheEffectFloorBesideTheTest) {
   EXPECT_THAT(run.probes({1, 1}), IsEmpty());
   set(run, tested(9), {}, std::log(2));
   EXPECT_THAT(told(run.probes({1, 1}), true), ElementsAre("emerging@40"));
+}
+
+// One large score among the targets lifts the excess over the mean score, not the attention.
+TEST(Emerging, NeverTakesAnExcessOverTheMeanScoreForAnEffect) {
+  TrackedRun run;
+  auto far_above_its_mean = tested(9);
+  far_above_its_mean.excess = {5, 5};
+  set(run, far_above_its_mean, {}, -.3);
+  EXPECT_THAT(run.probes({.115, .115, 1.9}), IsEmpty());
+  EXPECT_THAT(told(run.probes({2, 2}), true), ElementsAre("emerging@50"));
 }
 
 TEST(Emerging, OfTheMassNeedsItsTestAndTwofoldSelectivity) {
@@ -112,9 +123,10 @@ TEST(Emerging, EventCarriesTheTest) {
   EXPECT_EQ(event.figures.at("critical_z"), 4);
   EXPECT_EQ(event.figures.at("p_value"), 1e-5);
   EXPECT_EQ(event.figures.at("alpha"), 4e-5);
+  EXPECT_EQ(event.figures.at("null_rows"), 120);
   EXPECT_EQ(event.figures.at("mass_z"), 2);
   EXPECT_THAT(event.rule, AllOf(HasSubstr("margin z >= critical z 4"), HasSubstr("level 4e-05"),
-                                HasSubstr("margin 0.693147 nats above its null")));
+                                HasSubstr("margin >= 0.693147 nats or selectivity >= 2")));
 }
 
 TEST(Emerging, SaysWhenNoNullWasDrawn) {

@@ -174,10 +174,9 @@ TEST(HeadStates, AnEventTellsItsFiguresAndRule) {
                                               {"threshold", 50},
                                               {"threshold_at_256", 50}};
   EXPECT_EQ(formed.figures, want);
-  EXPECT_EQ(
-      formed.rule,
-      "headscope: selectivity >= 50 at T = 256 (50 at T = 256, at equal mass) and mass, where "
-      "measured, >= 0.1, 2 probes in a row");
+  EXPECT_EQ(formed.rule,
+            "headscope: selectivity >= 50 at T = 256 (50 at T = 256) and mass, where "
+            "measured, >= 0.1, 2 probes in a row");
 }
 
 TEST(HeadStates, TheFirstProbeHasNoProbeBeforeIt) {

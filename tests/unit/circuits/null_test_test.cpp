@@ -18,17 +18,14 @@ using testing::HasSubstr;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-/// Independent standard normal values; row's target is candidate row * 7 mod candidates, or 0 for
-/// controls.
-CandidateTable noise(int64_t rows, int64_t candidates, int64_t heads, unsigned seed,
-                     NullKind kind = NullKind::kPermuteTargets) {
+/// Independent standard normal values; row's target is candidate row * 7 mod candidates.
+CandidateTable noise(int64_t rows, int64_t candidates, int64_t heads, unsigned seed) {
   CandidateTable table{rows, candidates, heads, {}, {}};
   std::mt19937 engine(seed);
   std::normal_distribution<float> normal;
   for (int64_t i = 0; i < rows * candidates * heads; ++i) table.values.push_back(normal(engine));
   for (int64_t row = 0; row < rows; ++row)
-    table.target.push_back(
-        kind == NullKind::kPermuteTargets ? static_cast<int32_t>(row * 7 % candidates) : 0);
+    table.target.push_back(static_cast<int32_t>(row * 7 % candidates));
   return table;
 }
 
@@ -48,7 +45,7 @@ struct Enumerated {
 };
 
 /// Double reference: z and excess over every assignment of targets, by enumeration.
-Enumerated enumerate(CandidateTable table, NullKind kind, int64_t head) {
+Enumerated enumerate(CandidateTable table, int64_t head) {
   std::vector<double> sums;
   std::vector<int64_t> assigned(table.target.begin(), table.target.end());
   const auto sum_of = [&] {
@@ -58,21 +55,12 @@ Enumerated enumerate(CandidateTable table, NullKind kind, int64_t head) {
     return sum;
   };
   const double observed = sum_of();
-  if (kind == NullKind::kPermuteTargets) {
-    std::vector<size_t> order(assigned.size());
-    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-    do {
-      for (size_t i = 0; i < order.size(); ++i) assigned[i] = table.target[order[i]];
-      sums.push_back(sum_of());
-    } while (std::next_permutation(order.begin(), order.end()));
-  } else {
-    std::fill(assigned.begin(), assigned.end(), 0);
-    for (size_t digit = 0; digit < assigned.size();) {
-      sums.push_back(sum_of());
-      for (digit = 0; digit < assigned.size() && ++assigned[digit] == table.candidates; ++digit)
-        assigned[digit] = 0;
-    }
-  }
+  std::vector<size_t> order(assigned.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  do {
+    for (size_t i = 0; i < order.size(); ++i) assigned[i] = table.target[order[i]];
+    sums.push_back(sum_of());
+  } while (std::next_permutation(order.begin(), order.end()));
   double mean = 0, variance = 0;
   for (const double sum : sums) mean += sum / static_cast<double>(sums.size());
   for (const double sum : sums)
@@ -81,44 +69,38 @@ Enumerated enumerate(CandidateTable table, NullKind kind, int64_t head) {
           (observed - mean) / static_cast<double>(table.rows)};
 }
 
-class Moments : public testing::TestWithParam<NullKind> {};
-
-TEST_P(Moments, AreThoseOfEveryAssignment) {
-  const auto table = noise(5, 4, 19, 3, GetParam());  // targets repeat; heads fill a block and more
-  const auto result = max_statistic_test(table, GetParam(), .05, 1);
+TEST(MaxStatisticTest, HasTheMomentsOfEveryAssignment) {
+  const auto table = noise(5, 4, 19, 3);  // targets repeat; heads fill a block and more
+  const auto result = max_statistic_test(table, .05, 1);
   for (int64_t head = 0; head < table.heads; ++head) {
-    const Enumerated want = enumerate(table, GetParam(), head);
+    const Enumerated want = enumerate(table, head);
     EXPECT_LE(std::abs(result.z[static_cast<size_t>(head)] - want.z), 1e-12) << head;
     EXPECT_LE(std::abs(result.excess[static_cast<size_t>(head)] - want.excess), 1e-12) << head;
   }
 }
 
-TEST_P(Moments, KeepTheRateOfFalseCalls) {
+TEST(MaxStatisticTest, KeepsTheRateOfFalseCalls) {
   int calls = 0;
   for (unsigned run = 0; run < 400; ++run)
-    calls +=
-        max_statistic_test(noise(16, 12, 6, run, GetParam()), GetParam(), .05, run).significant;
+    calls += max_statistic_test(noise(16, 12, 6, run), .05, run).significant;
   EXPECT_LE(calls, 400 * .05 + 3 * std::sqrt(400 * .05 * .95));
   EXPECT_GE(calls, 4);  // and is not conservative without need
 }
 
-TEST_P(Moments, FindASignalAndItsHeadAlone) {
-  auto table = noise(64, 32, 16, 5, GetParam());
+TEST(MaxStatisticTest, FindsASignalAndItsHeadAlone) {
+  auto table = noise(64, 32, 16, 5);
   add_signal(table, 11, 1);
-  const auto result = max_statistic_test(table, GetParam(), 1e-3, 9);
+  const auto result = max_statistic_test(table, 1e-3, 9);
   EXPECT_TRUE(result.significant);
   for (size_t head = 0; head < 16; ++head) EXPECT_EQ(result.beats[head], head == 11) << head;
   EXPECT_EQ(result.max_z, result.z[11]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Moments,
-                         testing::Values(NullKind::kPermuteTargets, NullKind::kUniformControls));
-
 TEST(MaxStatisticTest, DrawsEnoughToResolveTheLevel) {
   auto table = noise(32, 32, 4, 5);
   add_signal(table, 0, 5);
-  EXPECT_EQ(max_statistic_test(table, NullKind::kPermuteTargets, .05, 1).draws, 999);
-  const auto fine = max_statistic_test(table, NullKind::kPermuteTargets, 1 / 5000., 1);
+  EXPECT_EQ(max_statistic_test(table, .05, 1).draws, 999);
+  const auto fine = max_statistic_test(table, 1 / 5000., 1);
   EXPECT_EQ(fine.draws, 5000);
   EXPECT_EQ(fine.p_value, 1 / 5001.);
   EXPECT_EQ(fine.alpha, 1 / 5000.);
@@ -126,7 +108,7 @@ TEST(MaxStatisticTest, DrawsEnoughToResolveTheLevel) {
 }
 
 TEST(MaxStatisticTest, StopsEarlyWhereNothingIsToBeFound) {
-  const auto result = max_statistic_test(noise(32, 32, 4, 6), NullKind::kPermuteTargets, 1e-4, 1);
+  const auto result = max_statistic_test(noise(32, 32, 4, 6), 1e-4, 1);
   EXPECT_LT(result.draws, 2000);
   EXPECT_EQ(result.p_value, 20. / static_cast<double>(result.draws));
   EXPECT_FALSE(result.significant);
@@ -136,7 +118,7 @@ TEST(MaxStatisticTest, CriticalValueIsTheLevelsOrderStatistic) {
   auto table = noise(32, 32, 4, 5);
   add_signal(table, 0, 5);
   const auto at = [&](double alpha, int64_t draws) {
-    return max_statistic_test(table, NullKind::kPermuteTargets, alpha, 1, draws).critical_z;
+    return max_statistic_test(table, alpha, 1, draws).critical_z;
   };
   EXPECT_GT(at(.01, 999), at(.05, 999));
   EXPECT_EQ(at(1e-5, 999), at(1e-3, 999));  // both the largest draw
@@ -144,21 +126,19 @@ TEST(MaxStatisticTest, CriticalValueIsTheLevelsOrderStatistic) {
 
 TEST(MaxStatisticTest, IsAFunctionOfItsSeed) {
   const auto table = noise(16, 16, 4, 2);
-  const auto run = [&](uint64_t seed) {
-    return max_statistic_test(table, NullKind::kPermuteTargets, .05, seed).critical_z;
-  };
+  const auto run = [&](uint64_t seed) { return max_statistic_test(table, .05, seed).critical_z; };
   EXPECT_EQ(run(1), run(1));
   EXPECT_NE(run(1), run(2));
 }
 
 TEST(MaxStatisticTest, OneBadHeadTouchesNoOther) {
   auto table = noise(16, 16, 4, 2);
-  const auto clean = max_statistic_test(table, NullKind::kPermuteTargets, .05, 1);
+  const auto clean = max_statistic_test(table, .05, 1);
   for (const float bad : {std::nanf(""), kInf}) {
     auto broken = table;
     add_signal(broken, 2, 100);
     value(broken, 3, 5, 2) = bad;
-    const auto result = max_statistic_test(broken, NullKind::kPermuteTargets, .05, 1);
+    const auto result = max_statistic_test(broken, .05, 1);
     EXPECT_TRUE(std::isnan(result.z[2]));
     EXPECT_FALSE(result.beats[2]);
     for (const size_t head : {0, 1, 3}) EXPECT_EQ(result.z[head], clean.z[head]);
@@ -173,20 +153,19 @@ TEST(MaxStatisticTest, MaskedScoresCountAsTheSmallest) {
   auto masked = table;
   value(masked, 3, 5, 1) = -kInf;
   value(table, 3, 5, 1) = smallest;
-  EXPECT_EQ(max_statistic_test(masked, NullKind::kPermuteTargets, .05, 1).z,
-            max_statistic_test(table, NullKind::kPermuteTargets, .05, 1).z);
+  EXPECT_EQ(max_statistic_test(masked, .05, 1).z, max_statistic_test(table, .05, 1).z);
 }
 
 TEST(MaxStatisticTest, AConstantHeadTakesNoPart) {
   auto table = noise(16, 16, 2, 2);
   for (int64_t row = 0; row < 16; ++row)
     for (int64_t c = 0; c < 16; ++c) value(table, row, c, 0) = .3f;
-  const auto result = max_statistic_test(table, NullKind::kPermuteTargets, .05, 1);
+  const auto result = max_statistic_test(table, .05, 1);
   EXPECT_EQ(result.z[0], 0);
   EXPECT_EQ(result.max_z, result.z[1]);
   auto alone = noise(16, 16, 1, 2);
   std::fill(alone.values.begin(), alone.values.end(), .3f);
-  const auto nothing = max_statistic_test(alone, NullKind::kPermuteTargets, .05, 1);
+  const auto nothing = max_statistic_test(alone, .05, 1);
   EXPECT_EQ(nothing.p_value, 1);
   EXPECT_FALSE(nothing.significant || nothing.beats[0]);
 }
@@ -195,13 +174,12 @@ TEST(MaxStatisticTest, AHeadThatLooksAtOnePositionOnlyIsNoSignal) {
   // Large values in one column whatever the row: targets permuted, nothing changes.
   auto table = noise(32, 32, 2, 2);
   for (int64_t row = 0; row < 32; ++row) value(table, row, 7, 0) += 50;
-  EXPECT_FALSE(max_statistic_test(table, NullKind::kPermuteTargets, .01, 1).beats[0]);
+  EXPECT_FALSE(max_statistic_test(table, .01, 1).beats[0]);
 }
 
 TEST(MaxStatisticTest, HoldsOnOneRowAndOnNone) {
-  EXPECT_FALSE(
-      max_statistic_test(noise(1, 4, 2, 1), NullKind::kPermuteTargets, .05, 1).significant);
-  const auto empty = max_statistic_test(noise(0, 4, 2, 1), NullKind::kPermuteTargets, .05, 1);
+  EXPECT_FALSE(max_statistic_test(noise(1, 4, 2, 1), .05, 1).significant);
+  const auto empty = max_statistic_test(noise(0, 4, 2, 1), .05, 1);
   EXPECT_EQ(empty.z.size(), 2u);
   EXPECT_TRUE(std::isnan(empty.z[0]));
 }
@@ -209,7 +187,7 @@ TEST(MaxStatisticTest, HoldsOnOneRowAndOnNone) {
 TEST(MaxStatisticTest, NamesWhatDoesNotFit) {
   const auto refusal = [](CandidateTable table, double alpha) -> std::string {
     try {
-      max_statistic_test(table, NullKind::kPermuteTargets, alpha, 1);
+      max_statistic_test(table, alpha, 1);
     } catch (const std::invalid_argument& error) {
       return error.what();
     }
@@ -224,18 +202,51 @@ TEST(MaxStatisticTest, NamesWhatDoesNotFit) {
   EXPECT_THAT(refusal(table, .05), HasSubstr("target 4 outside 0..3"));
 }
 
-TEST(SpentAlpha, NeverSpendsMoreThanItHas) {
-  double sum = 0;
-  for (int64_t probe = 1; probe <= 5000; ++probe) sum += 6 * spent_alpha(.05, 6, 100, probe);
-  EXPECT_LE(sum, .05);
-  EXPECT_GE(sum, .0499);
+TEST(MaxStatisticTest, HasNoCriticalValueWhereDrawingStoppedBeforeItsLevel) {
+  // The largest of a few draws lies far below what the level asks for.
+  const auto table = noise(32, 32, 4, 6);
+  const auto stopped = max_statistic_test(table, 1e-4, 1);
+  EXPECT_LT(stopped.draws, 2000);
+  EXPECT_TRUE(std::isnan(stopped.critical_z));
+  const auto whole = max_statistic_test(table, 1e-4, 1, 0, StopDrawing::kNever);
+  EXPECT_EQ(whole.draws, 10000);
+  EXPECT_GT(whole.critical_z, 3.5);
 }
 
-TEST(SpentAlpha, HalvesWithEveryPlannedNumberOfProbes) {
-  EXPECT_DOUBLE_EQ(spent_alpha(.05, 6, 100, 1), .05 / 2 / 100 / 6);
-  EXPECT_EQ(spent_alpha(.05, 6, 100, 100), spent_alpha(.05, 6, 100, 1));
-  EXPECT_EQ(spent_alpha(.05, 6, 100, 101), spent_alpha(.05, 6, 100, 1) / 2);
+TEST(SpentAlpha, NeverSpendsMoreThanItHas) {
+  double sum = 0;
+  for (int64_t probe = 1; probe <= 100000; ++probe) sum += 6 * spent_alpha(.05, 6, 100, probe);
+  EXPECT_LE(sum, .05);
+  EXPECT_GE(sum, .0497);
+}
+
+TEST(SpentAlpha, IsAtMostWhatHasAccumulatedAtEveryProbe) {
+  double spent = 0;
+  for (int64_t probe = 1; probe <= 3000; ++probe) {
+    spent += spent_alpha(.05, 6, 100, probe);
+    const auto n = static_cast<double>(probe);
+    EXPECT_LE(spent, .05 / 6 * n / (n + 100) * (1 + 1e-12)) << probe;
+  }
+}
+
+TEST(SpentAlpha, SavesALevelUpUntilNullDrawsResolveIt) {
+  int64_t tests = 0, skipped = 0;
+  for (int64_t probe = 1; probe <= 2000; ++probe) {
+    const double level = spent_alpha(.05, 6, 100, probe);
+    (level > 0 ? tests : skipped) += 1;
+    EXPECT_TRUE(level == 0 || level >= 1e-5 * (1 - 1e-6)) << probe << ": " << level;
+    EXPECT_TRUE(level > 0 || probe > 150) << probe;
+  }
+  EXPECT_GT(skipped, 1000);
+  EXPECT_GT(tests, 200);
+}
+
+TEST(SpentAlpha, RefusesWhatIsNoLevelOrNoCount) {
+  EXPECT_DOUBLE_EQ(spent_alpha(.05, 6, 100, 1), .05 / 6 / 101);
   EXPECT_THROW(spent_alpha(.05, 6, 100, 0), std::invalid_argument);
+  EXPECT_THROW(spent_alpha(.05, 6, 0, 1), std::invalid_argument);
+  EXPECT_THROW(spent_alpha(1, 6, 100, 1), std::invalid_argument);
+  EXPECT_THROW(spent_alpha(.05, 6, 100, 1, 0), std::invalid_argument);
 }
 
 }  // namespace

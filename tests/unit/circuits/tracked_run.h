@@ -11,7 +11,7 @@ namespace headscope::test {
 inline std::vector<Pattern> two_patterns() {
   const auto none = [](std::span<const int64_t>, int64_t) { return std::vector<int64_t>{}; };
   return {{"induction", none, 50, NullKind::kPermuteTargets, BehaviourMetric::kPlantedLoss},
-          {"self", none, 30, NullKind::kUniformControls, BehaviourMetric::kNone}};
+          {"self", none, 30, NullKind::kEffectBound, BehaviourMetric::kNone}};
 }
 
 /// Two patterns, two heads {0, 0} and {0, 1}, T = 256, a probe every 10 steps from 10 on.

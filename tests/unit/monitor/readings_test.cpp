@@ -2,69 +2,30 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <vector>
 
 #include "csrc/monitor/analysis/attention_readings.h"
-#include "csrc/monitor/analysis/null_tests.h"
 #include "csrc/monitor/analysis/spectra.h"
 #include "csrc/probe/seen_keys.h"
+#include "tests/unit/monitor/probed_layer.h"
 
 namespace headscope {
 namespace {
 
-constexpr int64_t kContext = 64, kExamples = 24, kHeads = 3;
-
-const size_t kPatterns = standard_patterns().size();
-const std::vector<NullsWanted> kAll(kPatterns);
-
-struct Probe {
-  InductionBatch batch;
-  ProbePlan plan;
-};
-
-Probe make_probe(ControlPositions controls = ControlPositions::kMeasuredWithoutSpecial) {
-  const ProbeOptions options = resolved({.vocab_size = 512,
-                                         .context = kContext,
-                                         .examples = kExamples,
-                                         .micro_batch = 10,
-                                         .controls = controls});
-  const InductionBatch batch = induction_batch({.examples = kExamples,
-                                                .context = kContext,
-                                                .token_low = options.token_low,
-                                                .token_high = options.token_high});
-  return {batch, plan_probe(batch.tokens, options)};
-}
-
-/// Attention of one layer whose scores are `bias` alone (q = 0): [N, H, T, T] additive.
-LayerCapture capture_of(const ProbePlan& plan, const at::Tensor& bias) {
-  LayerCapture layer;
-  int64_t begin = 0;
-  for (const auto& chunk : plan.chunks) {
-    const int64_t n = chunk.tokens.size(0);
-    const at::Tensor zero = at::zeros({n, kHeads, kContext, 2});
-    layer.attention.push_back(attention_mass(zero, zero, chunk.rows, chunk.targets, chunk.offsets,
-                                             plan.groups, {.bias = bias.narrow(0, begin, n)}));
-    begin += n;
-  }
-  capture_spectrum(layer.spectrum,
-                   at::randn({kExamples, kHeads, 1, 4}, at::detail::createCPUGenerator(1)), {});
-  return layer;
-}
-
-std::vector<HeadReading> blank() {
-  std::vector<HeadReading> readings(kHeads);
-  for (auto& reading : readings) reading.patterns.resize(kPatterns);
-  return readings;
-}
-
-/// Head 1 scores the induction target `c` above everything else.
-at::Tensor induction_bias(const InductionBatch& batch, double c) {
-  at::Tensor bias = at::zeros({kExamples, kHeads, kContext, kContext});
-  for (int64_t n = 0; n < kExamples; ++n) {
-    bias[n][1][kContext - 1][batch.pair_position[static_cast<size_t>(n)] + 1] = c;
-  }
-  return bias;
-}
+using test::blank;
+using test::capture_of;
+using test::induction_bias;
+using test::kContext;
+using test::kExamples;
+using test::kHeads;
+using test::kPatterns;
+using test::make_probe;
+using test::over_queries;
+using test::Probe;
+using test::windowed;
 
 TEST(ProbeReadings, SelectivityMassAndMarginAreAnalytic) {
   const auto [batch, plan] = make_probe();
@@ -79,7 +40,8 @@ TEST(ProbeReadings, SelectivityMassAndMarginAreAnalytic) {
   EXPECT_NEAR(readings[1].max_logit, c, 1e-6);
   for (size_t p = 0; p < kPatterns; ++p)
     EXPECT_NEAR(readings[0].patterns[p].selectivity, 1.0, 1e-5) << p;
-  EXPECT_NEAR(readings[0].patterns[5].mass, 4.0 / kContext, 1e-6);  // local: four targets
+  EXPECT_NEAR(readings[0].patterns[5].mass,
+              over_queries(plan, [](double query) { return 4 / (query + 1); }), 1e-6);  // local
   EXPECT_NEAR(readings[0].entropy, std::log(kContext), 1e-5);
 }
 
@@ -114,6 +76,85 @@ TEST(ProbeReadings, EveryControlDefinitionIsItsFormula) {
   }
 }
 
+Probe probe_of(int64_t context) {
+  const ProbeOptions options =
+      resolved({.vocab_size = 512, .context = context, .examples = 8, .micro_batch = 8});
+  const InductionBatch batch = induction_batch({.examples = 8,
+                                                .context = context,
+                                                .token_low = options.token_low,
+                                                .token_high = options.token_high});
+  return {batch, plan_probe(batch.tokens, options)};
+}
+
+TEST(ProbeReadings, AUniformHeadReadsOneAtAnyContext) {
+  for (const int64_t context : {64, 256, 1024}) {
+    const auto [batch, plan] = probe_of(context);
+    auto readings = blank();
+    read_probe_attention(capture_of(plan, {}), plan, readings);
+    for (size_t p = 0; p < kPatterns; ++p) {
+      EXPECT_NEAR(readings[0].patterns[p].selectivity, 1, 1e-4) << context << ' ' << p;
+      EXPECT_NEAR(readings[0].patterns[p].margin, 0, 1e-5) << context << ' ' << p;
+    }
+  }
+}
+
+TEST(TrainReadings, AUniformHeadReadsOneAtAnyContext) {
+  for (const int64_t context : {64, 256, 1024}) {
+    const at::Tensor ids =
+        at::randint(0, 40, {4, context}, at::detail::createCPUGenerator(5), at::kLong);
+    LayerCapture layer;
+    const std::vector<TrainPlan> plans{plan_train(4, context, ids, standard_patterns(), 16, 3)};
+    const at::Tensor zero = at::zeros({4, kHeads, context, 2});
+    layer.attention.push_back(attention_mass(zero, zero, plans[0].rows, plans[0].targets,
+                                             plans[0].offsets, plans[0].groups, {}));
+    layer.plan_of.push_back(0);
+    auto readings = blank();
+    read_train_attention(layer, plans, standard_patterns(), readings);
+    for (size_t p = 0; p < kPatterns; ++p)
+      EXPECT_NEAR(readings[0].patterns[p].selectivity, 1, 1e-4) << context << ' ' << p;
+  }
+}
+
+// Mass m on the one target of each query and the rest shared by all other keys: selectivity is
+// m / (1 - m) times the keys beside, beyond T - 1 once m > 1/2.
+TEST(ProbeReadings, APerfectHeadReadsItsFormula) {
+  const auto [batch, plan] = make_probe();
+  const double m = .9;
+  at::Tensor bias = at::zeros({kExamples, kHeads, kContext, kContext});
+  const double odds = m / (1 - m);
+  for (int64_t n = 0; n < kExamples; ++n)
+    bias[n][0][kContext - 1][batch.pair_position[static_cast<size_t>(n)] + 1] =
+        std::log(odds * (kContext - 1));
+  for (int64_t query = 1; query < kContext; ++query) {
+    bias.select(1, 1).select(1, query).select(1, query - 1) =
+        std::log(odds * static_cast<double>(query));
+    bias.select(1, 2).select(1, query).select(1, 0) = std::log(odds * static_cast<double>(query));
+  }
+  auto readings = blank();
+  read_probe_attention(capture_of(plan, bias), plan, readings);
+  const PatternReading &induction = readings[0].patterns[0], &previous = readings[1].patterns[1],
+                       &sink = readings[2].patterns[3];
+  EXPECT_NEAR(induction.mass, m, 1e-6);
+  EXPECT_NEAR(induction.selectivity / (odds * (kContext - 1)), 1, 1e-5);
+  EXPECT_GT(induction.selectivity, kContext - 1);
+  const double density = over_queries(plan, [&](double query) { return (1 - m) / query; });
+  for (const PatternReading* reading : {&previous, &sink}) {
+    EXPECT_NEAR(reading->mass, m, 1e-6);
+    EXPECT_NEAR(reading->control_mass, density, 1e-7);
+    EXPECT_NEAR(reading->selectivity * density / m, 1, 1e-5);
+  }
+  // What the thresholds' span stands for.
+  EXPECT_NEAR(previous.selectivity / (odds * static_cast<double>(plan.queries.span - 1)), 1, .02);
+}
+
+TEST(ProbeReadings, AHeadWithAllItsMassOnTheTargetReadsTheCeiling) {
+  const auto [batch, plan] = make_probe();
+  auto readings = blank();
+  read_probe_attention(capture_of(plan, induction_bias(batch, 200)), plan, readings);
+  EXPECT_NEAR(readings[1].patterns[0].mass, 1, 1e-6);
+  EXPECT_NEAR(readings[1].patterns[0].selectivity, 1e8, 1e3);
+}
+
 TEST(ProbeReadings, ANanHeadIsMarkedAndTheOthersKeepTheirFigures) {
   const auto [batch, plan] = make_probe();
   at::Tensor bias = induction_bias(batch, 1.0);
@@ -124,23 +165,6 @@ TEST(ProbeReadings, ANanHeadIsMarkedAndTheOthersKeepTheirFigures) {
   EXPECT_TRUE(std::isnan(readings[2].patterns[0].selectivity));
   EXPECT_TRUE(readings[1].finite);
   EXPECT_NEAR(readings[1].patterns[0].margin, 1.0, 1e-5);
-}
-
-/// The same layer where the last token sees the last `window` keys alone.
-LayerCapture windowed(const ProbePlan& plan, const at::Tensor& bias, int64_t window) {
-  LayerCapture layer = capture_of(plan, bias);
-  layer.attention.clear();
-  int64_t begin = 0;
-  for (const auto& chunk : plan.chunks) {
-    const int64_t n = chunk.tokens.size(0);
-    const at::Tensor zero = at::zeros({n, kHeads, kContext, 2});
-    const AttentionCall call{.bias = bias.narrow(0, begin, n), .window = window};
-    layer.attention.push_back(
-        attention_mass(zero, zero, chunk.rows, chunk.targets, chunk.offsets, plan.groups, call));
-    layer.seen.push_back(seen_keys(chunk.rows, kContext, call));
-    begin += n;
-  }
-  return layer;
 }
 
 TEST(ProbeReadings, WhatALayerCannotSeeIsNotMeasuredThere) {
@@ -172,82 +196,18 @@ TEST(ProbeReadings, ControlsOfEveryKindCountSeenKeysOnly) {
   const auto [batch, plan] = make_probe(ControlPositions::kAnalytic);
   auto readings = blank();
   read_probe_attention(windowed(plan, induction_bias(batch, 0), 20), plan, readings);
-  EXPECT_NEAR(readings[0].patterns[1].control_mass, 1.0 / 19, 1e-9);
+  const auto density = [](double query) { return 1 / std::min(query, 19.); };
+  EXPECT_NEAR(readings[0].patterns[1].control_mass, over_queries(plan, density), 1e-9);
 }
 
 TEST(ProbeReadings, ASinksShareIsNoControl) {
   const auto [batch, plan] = make_probe(ControlPositions::kMeasuredAll);
-  LayerCapture layer = capture_of(plan, induction_bias(batch, 0));
-  layer.attention.clear();
-  layer.sinks = at::full({kHeads}, 3.0, at::kDouble);
-  for (const auto& chunk : plan.chunks) {
-    const at::Tensor zero = at::zeros({chunk.tokens.size(0), kHeads, kContext, 2});
-    layer.attention.push_back(attention_mass(zero, zero, chunk.rows, chunk.targets, chunk.offsets,
-                                             plan.groups, {.sinks = layer.sinks}));
-  }
+  const at::Tensor sinks = at::full({kHeads}, 3.0, at::kDouble);
+  LayerCapture layer = capture_of(plan, induction_bias(batch, 0), {.sinks = sinks});
+  layer.sinks = sinks;
   auto readings = blank();
   read_probe_attention(layer, plan, readings);
   for (const auto& pattern : readings[0].patterns) EXPECT_NEAR(pattern.selectivity, 1.0, 1e-4);
-}
-
-TEST(NullTests, LeaveOutHeadsThatCannotSeeTheCandidates) {
-  const auto [batch, plan] = make_probe();
-  const at::Tensor noise = at::randn({kExamples, kHeads, kContext, kContext},
-                                     at::detail::createCPUGenerator(4), at::kFloat);
-  Capture capture;
-  capture.layers[0] = capture_of(plan, noise);
-  capture.layers[1] = windowed(plan, noise, 20);
-  std::vector<HeadReading> readings(2 * kHeads);
-  for (auto& reading : readings) reading.patterns.resize(kPatterns);
-  const auto nulls = test_nulls(capture, plan, kAll, 1e-3, 5, readings);
-  for (size_t p = 0; p < kPatterns; ++p) {
-    for (size_t h = 0; h < kHeads; ++h) {
-      EXPECT_TRUE(std::isfinite(nulls[p].margin->z[h]));
-      EXPECT_TRUE(std::isnan(nulls[p].margin->z[kHeads + h]) &&
-                  std::isnan(nulls[p].mass->z[kHeads + h]));
-    }
-  }
-}
-
-TEST(NullTests, FindThePlantedHeadAndNoOther) {
-  const auto [batch, plan] = make_probe();
-  const at::Tensor noise = at::randn({kExamples, kHeads, kContext, kContext},
-                                     at::detail::createCPUGenerator(2), at::kFloat);
-  Capture capture;
-  capture.layers[0] = capture_of(plan, noise);
-  capture.layers[1] = capture_of(plan, noise.flip(0) + induction_bias(batch, 2.0));
-  std::vector<HeadReading> readings(2 * kHeads);
-  for (auto& reading : readings) reading.patterns.resize(kPatterns);
-  const auto nulls = test_nulls(capture, plan, kAll, 1e-3, 5, readings);
-  ASSERT_TRUE(nulls[0].margin.has_value());
-  EXPECT_TRUE(nulls[0].margin->significant);
-  for (size_t h = 0; h < readings.size(); ++h)
-    EXPECT_EQ(nulls[0].margin->beats[h], h == kHeads + 1) << h;
-  EXPECT_GT(readings[kHeads + 1].patterns[0].margin_z, nulls[0].margin->critical_z);
-  for (size_t p = 1; p < kPatterns; ++p) EXPECT_FALSE(nulls[p].margin->significant) << p;
-}
-
-// Uniform noise in, level alpha out: over 200 probes the family-wise test must not fire more often
-// than alpha allows.
-TEST(NullTests, KeepTheirLevelOnNoise) {
-  const auto [batch, plan] = make_probe();
-  constexpr int kProbes = 200;
-  constexpr double kAlpha = 0.05;
-  int fired = 0;
-  for (int i = 0; i < kProbes; ++i) {
-    Capture capture;
-    capture.layers[0] =
-        capture_of(plan, at::randn({kExamples, kHeads, kContext, kContext},
-                                   at::detail::createCPUGenerator(100 + static_cast<uint64_t>(i)),
-                                   at::kFloat));
-    auto readings = blank();
-    fired += test_nulls(capture, plan, kAll, kAlpha, static_cast<uint64_t>(i), readings)[0]
-                     .margin->significant
-                 ? 1
-                 : 0;
-  }
-  // Binomial(200, .05): mean 10, sd 3.1; above 22 has probability 2e-4.
-  EXPECT_LE(fired, 22);
 }
 
 Capture of_layers(const std::vector<LayerCapture>& layers) {

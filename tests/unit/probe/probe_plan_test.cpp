@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "tests/support/models/pinned_patterns.h"
@@ -105,6 +106,70 @@ TEST(ProbePlan, AsksOnlyForWhatLiesWithinTheWindow) {
       for (const int64_t t : group(plan, n, g)) EXPECT_GE(t, 64 - 20) << g;
     }
   }
+}
+
+TEST(ProbePlan, CountsTheRowsBeyondTheMostCandidateSets) {
+  const int64_t rows = ProbePlan::kMaxCandidateSets + 88;
+  ProbeOptions options = resolved({.vocab_size = 1024, .context = 640, .examples = rows});
+  options.patterns = {
+      {.name = "named by the first token", .targets = [](std::span<const int64_t> tokens, int64_t) {
+         return std::vector<int64_t>{tokens[0] + 1};
+       }}};
+  at::Tensor tokens = at::zeros({rows, 640}, at::kLong);
+  tokens.select(1, 0).copy_(at::arange(rows, at::kLong));
+  const ProbePlan plan = plan_probe(tokens, options);
+  EXPECT_EQ(plan.candidate_sets, ProbePlan::kMaxCandidateSets);
+  EXPECT_EQ(plan.left_out, std::vector<int64_t>{88});
+  EXPECT_EQ(std::count(plan.candidate[0].begin(), plan.candidate[0].end(), -1), 88);
+}
+
+TEST(QueryPlan, AsksForPositionPatternsAtOneQueryInEachStretch) {
+  const auto [batch, plan] = make_plan();
+  const QueryPlan& queries = plan.queries;
+  EXPECT_EQ(queries.patterns, (std::vector<size_t>{1, 3, 4, 5}));
+  ASSERT_EQ(queries.queries, 4);
+  std::set<int64_t> asked;
+  double inverse = 0;
+  for (const auto& chunk : queries.chunks) {
+    for (int64_t n = 0; n < chunk.rows.size(0); ++n) {
+      for (int64_t q = 0; q < 4; ++q) {
+        const int64_t query = chunk.rows[n][q].item<int64_t>();
+        EXPECT_GE(query, 16 + q * 47 / 4);
+        EXPECT_LT(query, 16 + (q + 1) * 47 / 4);
+        asked.insert(query);
+        inverse += 1 / static_cast<double>(query);
+        const auto keys = [&](int64_t group) {
+          const int64_t at = (n * 4 + q) * queries.groups() + group;
+          std::vector<int64_t> positions;
+          for (int64_t i = chunk.offsets[at].item<int64_t>();
+               i < chunk.offsets[at + 1].item<int64_t>(); ++i)
+            positions.push_back(chunk.targets[i].item<int64_t>());
+          return positions;
+        };
+        EXPECT_EQ(keys(queries.target_group(0)), Positions({query - 1}));
+        EXPECT_EQ(keys(queries.target_group(1)), Positions({0}));
+        EXPECT_EQ(keys(queries.target_group(3)),
+                  Positions({query - 5, query - 4, query - 3, query - 2}));
+        EXPECT_EQ(keys(queries.beside_group(0)), Positions({query - 3, query - 2, query}));
+        EXPECT_EQ(keys(queries.beside_group(1)), Positions({1, 2, 3}));
+        EXPECT_EQ(keys(queries.beside_group(3)),
+                  Positions({query - 7, query - 6, query - 1, query}));
+        for (const int64_t key : keys(queries.ordinary_group()))
+          EXPECT_TRUE(key > 0 && key < query - 5) << key;
+      }
+    }
+  }
+  EXPECT_GT(asked.size(), 20u);  // not the same positions in every row
+  EXPECT_EQ(queries.span, 1 + std::lround(80 / inverse));
+  EXPECT_EQ(plan.contexts(),
+            (std::vector<int64_t>{64, queries.span, 64, queries.span, queries.span, queries.span}));
+}
+
+TEST(QueryPlan, IsNoneWithTheReferencesControlsOrOnRequest) {
+  const auto [batch, plan] = make_plan(ControlPositions::kReference50);
+  EXPECT_EQ(plan.queries.queries, 0);
+  EXPECT_EQ(plan.place_in_queries(1), -1);
+  EXPECT_EQ(plan.contexts(), std::vector<int64_t>(6, 64));
 }
 
 TEST(ProbePlan, TargetsOfTheUsersOwnPatternAreCleaned) {

@@ -1,4 +1,4 @@
-// Ablation verdicts: the circuit's effect beside the distribution of its controls.
+// Ablation verdicts: the circuit's effect beside those of its controls and of random label sets.
 import { store } from "./data.js";
 import { byId, figure, h, headNames, num, stateBadge, svg, words } from "./format.js";
 
@@ -13,24 +13,28 @@ function newestReports() {
   return [...newest.values()].sort((a, b) => a.pattern.localeCompare(b.pattern) || Number(b.gate) - Number(a.gate));
 }
 
-/** The bootstrap interval of the effect: that of its difference from the controls' mean, moved by the mean. */
-const intervalOf = (report) =>
-  [report.difference_low, report.difference_high].map((end) => num(report.control_mean) + num(end));
+/** The bootstrap interval of the effect. */
+const intervalOf = (report) => [num(report.effect_low), num(report.effect_high)];
 
-/** Bars of the effect and of what controls cost, dots for each control set, on one scale from below 0. */
+const finite = (values) => (values ?? []).map(num).filter((value) => Number.isFinite(value));
+
+/** Bars of the effect and of what controls cost, dots for each control and label set, on one scale from below 0. */
 function picture(report) {
   const effect = num(report.effect);
-  const controls = report.control_effects.map(num).filter((value) => Number.isFinite(value));
+  const controls = finite(report.control_effects);
+  const labels = finite(report.label_effects);
   const all = num(report.upper_bound_effect);
   const mean = num(report.control_mean);
   const interval = intervalOf(report);
-  const values = [0, effect, all, ...controls, ...interval].filter((value) => Number.isFinite(value));
+  const values = [0, effect, all, ...controls, ...labels, ...interval].filter((value) => Number.isFinite(value));
   const low = Math.min(...values);
   const high = Math.max(...values, low + 1e-9);
   const x = (value) => kLeft + (value - low) / (high - low) * (kRight - kLeft);
-  const label = `effect ${figure(effect)} nats; ${controls.length} control sets from ` +
-    `${figure(Math.min(...controls))} to ${figure(Math.max(...controls))}, mean ${figure(mean)}`;
-  const drawing = svg("svg", {viewBox: `0 0 ${kWidth} 72`, class: "ablation", role: "img", "aria-label": label});
+  const range = (sets) => (sets.length ? ` from ${figure(Math.min(...sets))} to ${figure(Math.max(...sets))}` : "");
+  const label = `effect ${figure(effect)} nats; ${controls.length} control sets${range(controls)}, ` +
+    `mean ${figure(mean)}; ${labels.length} label sets${range(labels)}`;
+  const height = labels.length ? 92 : 72;
+  const drawing = svg("svg", {viewBox: `0 0 ${kWidth} ${height}`, class: "ablation", role: "img", "aria-label": label});
   const bar = (value, y, height, kind) => drawing.append(svg("rect", {
     x: Math.min(x(0), x(value)), y, height, width: Math.max(1, Math.abs(x(value) - x(0))), class: kind}));
   if (Number.isFinite(all)) bar(all, 10, 20, "bar-all");
@@ -43,13 +47,25 @@ function picture(report) {
   for (const [i, value] of controls.entries()) {
     drawing.append(svg("circle", {cx: x(value), cy: 47 + i * 7 % 12, r: 3.5, class: "control"}));
   }
-  drawing.append(svg("path", {class: "zero", d: `M${x(0)} 4V70`}));
+  for (const [i, value] of labels.entries()) {
+    drawing.append(svg("circle", {cx: x(value), cy: 72 + i * 5 % 14, r: 2.5, class: "label-set"}));
+  }
+  drawing.append(svg("path", {class: "zero", d: `M${x(0)} 4V${height - 2}`}));
   return drawing;
 }
 
 const kMetrics = {planted_loss: "planted pair", repeated_loss: "repeated held-out text"};
 
+/** The test by random labelling in words; null where it was not run. */
+function labelText(report) {
+  const sets = finite(report.label_effects);
+  if (!sets.length) return null;
+  const asStrong = sets.filter((value) => value >= num(report.labelled_effect)).length;
+  return ` ${asStrong} of ${sets.length} random label sets as strong: p `;
+}
+
 function ablationCard(report) {
+  const labelled = labelText(report);
   const sets = report.control_effects.length;
   const metric = kMetrics[report.metric] ?? words(report.metric);
   return h("article", {class: "ablation-card"},
@@ -65,7 +81,9 @@ function ablationCard(report) {
       h("li", {}, h("span", {class: "key bar-control"}), ` ${sets} ${sets === 1 ? "control set" : "control sets, mean"} `,
         h("b", {}, figure(num(report.control_mean)))),
       h("li", {}, h("span", {class: "key bar-all"}), " all heads of the layers ",
-        h("b", {}, figure(num(report.upper_bound_effect))))),
+        h("b", {}, figure(num(report.upper_bound_effect)))),
+      labelled && h("li", {}, h("span", {class: "key label-key"}), labelled, h("b", {}, figure(num(report.p_value))),
+        `, to pass at most ${figure(num(report.level))}`)),
     h("p", {class: "rule"}, report.reason));
 }
 

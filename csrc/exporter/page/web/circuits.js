@@ -2,7 +2,7 @@
 import { store } from "./data.js";
 import { byId, figure, h, headNames, num, setText, stateBadge, svg, tokens, words } from "./format.js";
 
-const kOrder = ["verified", "formed", "emerging", "inconclusive", "not_causal", "lost", "dormant"];
+const kOrder = ["verified", "formed", "emerging", "unspecific", "inconclusive", "not_causal", "lost", "dormant"];
 
 /** Changes of a circuit's state in order of step, its start included; a verdict that was only confirmed is none. */
 function lifeOf(circuit) {

@@ -69,7 +69,7 @@ export const words = (name) => name.replaceAll("_", " ");
 
 /** A state is told by its symbol and its name; the colour only repeats it. */
 const kStateSymbols = {
-  dormant: "○", emerging: "◔", formed: "●", verified: "✔", not_causal: "✕", inconclusive: "?", lost: "↓",
+  dormant: "○", emerging: "◔", formed: "●", verified: "✔", not_causal: "✕", unspecific: "≈", inconclusive: "?", lost: "↓",
   specialising: "◇", converted: "⇄",
 };
 export function stateBadge(state) {
