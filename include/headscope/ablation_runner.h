@@ -57,8 +57,8 @@ struct AblationRequest {
   // --- what is put in place of a head's output, and where
   Replacement replacement = Replacement::kZero;
   AblatedPositions positions = AblatedPositions::kAll;
-  /// [M, T'] i64 rows that the mean is taken over; with kResample [M, T] rows that outputs are taken
-  /// from, in turn. Undefined: the request's own.
+  /// [M, T'] i64 rows that the mean is taken over; with kResample [M, T] rows that outputs are
+  /// taken from, in turn. Undefined: the request's own.
   at::Tensor reference = {};
   uint32_t resample_seed = 1;
 

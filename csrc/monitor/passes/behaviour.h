@@ -18,9 +18,9 @@ struct AblationBatch {
   int64_t micro_batch = 64;
 };
 
-/// The held-out batch on which one attempt (from 0) is judged: other draws than the probe that found
-/// the circuit, and than the attempts before. N = options.examples rows; of held-out text at most
-/// the distinct stretches that it has, in turn over the attempts. options: resolved().
+/// The held-out batch on which one attempt (from 0) is judged: other draws than the probe that
+/// found the circuit, and than the attempts before. N = options.examples rows; of held-out text at
+/// most the distinct stretches that it has, in turn over the attempts. options: resolved().
 ///
 ///   kPlantedLoss   B after the last token of planted pairs
 ///   kRepeatedLoss  x_t, t = P + 1 .. T - 1, in distinct stretches of P tokens (repeat_period) of
