@@ -31,22 +31,23 @@ AblationTrial AblationTrial::of(std::vector<HeadId> heads, std::span<const HeadR
 }
 
 std::optional<AblationTrial::Pass> AblationTrial::next() const {
+  using Kind = Pass::Kind;
   const size_t all = losses.baseline.size();
   const size_t few = std::min(all, static_cast<size_t>(labelled_examples));
   if (all == 0) throw std::logic_error("an ablation begins with the losses without ablation");
-  if (losses.ablated.empty()) return Pass{heads, all};
+  if (losses.ablated.empty()) return Pass{Kind::kHeads, heads, all};
   if (!has_effect) return std::nullopt;
   if (losses.controls.size() < controls.sets.size())
-    return Pass{controls.sets[losses.controls.size()], all};
+    return Pass{Kind::kControl, controls.sets[losses.controls.size()], all};
   if (beats_controls && test.possible() &&
       test.after(std::ssize(losses.labelled), circuits::as_strong(losses)) ==
           LabelTest::Answer::kOpen)
-    return Pass{labels.sets[losses.labelled.size()], few};
+    return Pass{Kind::kLabelSet, labels.sets[losses.labelled.size()], few};
   if (losses.upper_bound.empty() && whole_layers.size() > heads.size())
-    return Pass{whole_layers, few};
+    return Pass{Kind::kWholeLayers, whole_layers, few};
   if (controls.sets.size() < kFewControls && heads.size() > 1 &&
       losses.single_heads.size() < heads.size())
-    return Pass{{heads[losses.single_heads.size()]}, few};
+    return Pass{Kind::kSingleHead, {heads[losses.single_heads.size()]}, few};
   return std::nullopt;
 }
 
@@ -57,16 +58,23 @@ void AblationTrial::enter(std::vector<double> losses_of_pass, const VerdictRule&
     throw std::invalid_argument("an ablation's pass over " + std::to_string(pass->examples) +
                                 " examples gave " + std::to_string(losses_of_pass.size()) +
                                 " losses");
-  if (losses.ablated.empty())
-    losses.ablated = std::move(losses_of_pass);
-  else if (losses.controls.size() < controls.sets.size())
-    losses.controls.push_back(std::move(losses_of_pass));
-  else if (pass->heads.size() == heads.size())
-    losses.labelled.push_back(std::move(losses_of_pass));
-  else if (losses.upper_bound.empty() && pass->heads == whole_layers)
-    losses.upper_bound = std::move(losses_of_pass);
-  else
-    losses.single_heads.push_back(std::move(losses_of_pass));
+  switch (pass->kind) {
+    case Pass::Kind::kHeads:
+      losses.ablated = std::move(losses_of_pass);
+      break;
+    case Pass::Kind::kControl:
+      losses.controls.push_back(std::move(losses_of_pass));
+      break;
+    case Pass::Kind::kLabelSet:
+      losses.labelled.push_back(std::move(losses_of_pass));
+      break;
+    case Pass::Kind::kWholeLayers:
+      losses.upper_bound = std::move(losses_of_pass);
+      break;
+    case Pass::Kind::kSingleHead:
+      losses.single_heads.push_back(std::move(losses_of_pass));
+      break;
+  }
   if (losses.controls.empty() && losses.labelled.empty())
     has_effect = circuits::has_effect(losses, rule);
   if (has_effect && losses.controls.size() == controls.sets.size() && losses.labelled.empty())

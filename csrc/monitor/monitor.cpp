@@ -7,6 +7,7 @@
 
 #include "csrc/monitor/checked_options.h"
 #include "csrc/monitor/monitor_impl.h"
+#include "headscope/ablation_runner.h"
 
 namespace headscope {
 
@@ -54,11 +55,13 @@ StepScope Monitor::begin_step(const StepInfo& info) {
   // A scope that is replaced by the next step's ends after that has begun.
   end_step(impl_->open_step);
   impl_->gate->guarded(Fault::kProbe, [&] { impl_->begin_step(info); });
+  impl_->step_is_open = true;
   return StepScope(this, ++impl_->open_step);
 }
 
 void Monitor::end_step(uint64_t step) {
   if (impl_->inherited() || step != impl_->open_step) return;
+  impl_->step_is_open = false;
   impl_->gate->guarded(Fault::kTap, [&] { impl_->end_step(); });
 }
 
@@ -69,6 +72,8 @@ at::Tensor Monitor::observe_active(int64_t layer, const at::Tensor& q, const at:
 }
 
 std::vector<AblationReport> Monitor::verify() { return impl_->verify(); }
+
+AblationResult Monitor::ablate(const AblationRequest& request) { return impl_->ablate(request); }
 
 RunReport Monitor::report() {
   RunReport report;

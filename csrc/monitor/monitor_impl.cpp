@@ -130,6 +130,20 @@ std::vector<AblationReport> Monitor::Impl::verify() {
   return ablations.verify_formed(*probe, info);
 }
 
+AblationResult Monitor::Impl::ablate(const AblationRequest& request) {
+  refuse_inherited();
+  const auto refuse = [](const char* what) {
+    throw std::invalid_argument(std::string("headscope ablate: ") + what);
+  };
+  if (closed) refuse("the monitor is closed");
+  if (!probe) refuse("no probe is set, whose forward runs the model; call set_probe first");
+  if (step_is_open)
+    refuse("a step is open; call it before begin_step, or after its scope has ended");
+  if (!taps.at_rest()) refuse("the model is being measured; do not call it from within forward");
+  drain();
+  return ablations.ablate(*probe, request);
+}
+
 void Monitor::Impl::close(double timeout_seconds) {
   if (closed || inherited()) return;
   analysis_thread.drain();

@@ -31,6 +31,7 @@ struct Monitor::Impl {
   void begin_step(const StepInfo& info);
   void end_step();
   std::vector<AblationReport> verify();
+  AblationResult ablate(const AblationRequest& request);
   StateDict state_dict();
   void load_state_dict(const StateDict& state);
   void close(double timeout_seconds);
@@ -67,6 +68,7 @@ struct Monitor::Impl {
   });
   std::string url;
   uint64_t open_step = 0;  // serial of the scope in progress
+  bool step_is_open = false;
   bool closed = false;
 
   AnalysisThread analysis_thread;  // last: stops before what its jobs use

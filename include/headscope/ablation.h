@@ -171,6 +171,8 @@ struct AblationTrial {
                                         double level_left);
 
   struct Pass {
+    enum class Kind : uint8_t { kHeads, kControl, kLabelSet, kWholeLayers, kSingleHead };
+    Kind kind = Kind::kHeads;
     std::vector<HeadId> heads;  ///< to ablate
     size_t examples = 0;        ///< run on the first so many
   };

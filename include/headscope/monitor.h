@@ -68,6 +68,8 @@ struct AttentionSite {
 };
 
 class Monitor;
+struct AblationRequest;
+struct AblationResult;
 struct HealthCounters;
 
 /// One optimizer step: made by Monitor::begin_step, ends when it goes out of scope. Movable. Made
@@ -96,14 +98,15 @@ class StepScope {
 ///
 /// Threads
 ///   training thread  attach, set_probe, attach_zero_edit, detach_zero_edit, begin_step, StepScope,
-///                    verify, state_dict, load_state_dict, close
+///                    verify, ablate, state_dict, load_state_dict, close
 ///   any thread       observe, StepScope::micro_batch, warn_once, report, health, url
-/// In a child that fork() makes the inherited monitor does nothing (set_probe, state_dict and
-/// load_state_dict throw); attach another one there.
+/// In a child that fork() makes the inherited monitor does nothing (set_probe, ablate, state_dict
+/// and load_state_dict throw); attach another one there.
 ///
 /// Errors: attach, set_probe, attach_zero_edit and load_state_dict throw on a configuration that
-/// cannot work. Nothing else throws: a fault is caught, counted in Health::errors, logged the first
-/// time for each kind, and that measurement pauses for a while and comes back.
+/// cannot work, ablate on whatever fails. Nothing else throws: a fault is caught, counted in
+/// Health::errors, logged the first time for each kind, and that measurement pauses for a while and
+/// comes back.
 class Monitor {
  public:
   /// Attaches a monitor with the sinks that the options name. Throws std::invalid_argument on
@@ -157,8 +160,8 @@ class Monitor {
   /// z      [B, Hq, T, Dv], the attention's output
   /// call   how the scores became attention
   ///
-  /// Returns z itself, except during the monitor's own verification passes: then a copy of z in
-  /// which the ablated heads are zero. Reads its arguments before it returns. Self-attention over
+  /// Returns z itself, except during an ablation (a verification's, or the user's): then a copy of
+  /// z in which the ablated heads are replaced. Reads its arguments before it returns. Self-attention over
   /// whole rows only: a call with more or fewer keys than queries is counted and not measured.
   /// Idle cost: one relaxed load.
   [[nodiscard]] at::Tensor observe(int64_t layer, const at::Tensor& q, const at::Tensor& k,
@@ -174,6 +177,18 @@ class Monitor {
   /// Ablates every formed circuit that has a behaviour metric, now, on every such metric. Waits for
   /// earlier measurements. Empty without a probe.
   HEADSCOPE_API std::vector<AblationReport> verify();
+
+  /// Ablates any set of heads on any rows, now (headscope/ablation_runner.h, docs/howto/ablate.md).
+  /// The model is in evaluation without grad meanwhile, and everything is put back after: modes,
+  /// buffers, generators, autocast. The result is the caller's alone: no circuit changes its state.
+  /// Works while Options::measure is false. Waits for earlier measurements. Cost: a forward of the
+  /// rows for each pass; beside it one for the means of a `reference`, or twice as many to resample.
+  ///
+  /// Throws, unlike what the monitor does by itself: std::invalid_argument naming value and fix on a
+  /// request that cannot work (also without a probe, or while a step is open); std::runtime_error
+  /// when forward gives no logits or an ablated layer does not report; and whatever the model or the
+  /// loss throws.
+  HEADSCOPE_API AblationResult ablate(const AblationRequest& request);
 
   /// The run so far. Waits until earlier measurements are analysed, not until the sinks have them.
   HEADSCOPE_API RunReport report();
@@ -197,7 +212,7 @@ class Monitor {
  private:
   friend class StepScope;
   friend class Taps;
-  /// What taps do: nothing, capture (a training step, the probe's three batches), or zero heads.
+  /// What taps do: nothing, capture (a training step, the probe's three batches), or ablate heads.
   enum class Mode : uint8_t { kIdle, kTrain, kProbe, kNullProbe, kRepeatProbe, kAblate };
   HEADSCOPE_API at::Tensor observe_active(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                                           const at::Tensor& v, const at::Tensor& z,

@@ -1,11 +1,8 @@
 #include "csrc/monitor/passes/ablations.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 
-#include "csrc/monitor/passes/behaviour.h"
-#include "csrc/monitor/passes/host_evaluation.h"
+#include "csrc/monitor/passes/ablation_passes.h"
 
 namespace headscope {
 
@@ -79,16 +76,14 @@ std::optional<Verification> Ablations::begin(const CircuitTracker::Due& due,
 bool Ablations::sit(const ProbeSetup& probe, Verification& verification, bool within_budget) {
   const ScopedTimer timer(health_.ablation_nanoseconds);
   Budget& budget = steps_.budget();
-  Taps::Pass pass(taps_);
-  const HostEvaluation evaluation(probe.host);
-  if (!batches_ || batches_->first != verification.attempt)
-    batches_.emplace(verification.attempt, behaviour_batches(probe.options, verification.attempt));
+  if (!batch_ || batch_->attempt != verification.attempt || batch_->metric != verification.metric)
+    batch_ =
+        AttemptBatch{verification.attempt, verification.metric,
+                     behaviour_batch(probe.options, verification.metric, verification.attempt)};
+  AblationPasses passes(taps_, probe.host, batch_->batch);
   const auto losses_without = [&](const std::vector<HeadId>& heads, size_t examples) {
     const double start = budget.now();
-    pass.ablate(heads);
-    auto losses = behaviour_losses(
-        [&](const at::Tensor& tokens) { return pass.forward(probe.host.forward, tokens); },
-        batches_->second, verification.metric, examples);
+    auto losses = passes.losses(heads, examples);
     if (within_budget) budget.spent(Budget::Work::kVerify, budget.now() - start);
     return losses;
   };

@@ -28,12 +28,14 @@ class Ablations {
   void go_on(const ProbeSetup& probe, const CaptureInfo& info);
   /// Verifies every formed circuit now, by every metric; results are dated by info.
   std::vector<AblationReport> verify_formed(const ProbeSetup& probe, const CaptureInfo& info);
+  /// Monitor::ablate. Unlike the rest it throws (ablation_runner.cpp).
+  AblationResult ablate(const ProbeSetup& probe, const AblationRequest& request);
 
   const std::optional<Verification>& in_progress() const { return in_progress_; }
   /// Goes on with another one; nullopt: with what is due next.
   void restore(std::optional<Verification> verification) {
     in_progress_ = std::move(verification);
-    batches_.reset();  // the probe may be another
+    batch_.reset();  // the probe may be another
   }
 
  private:
@@ -51,7 +53,13 @@ class Ablations {
   HealthCounters& health_;
   FaultGate& gate_;
   std::optional<Verification> in_progress_;
-  std::optional<std::pair<int64_t, BehaviourBatches>> batches_;  // of the last attempt
+  /// The batch of an attempt, kept from one sitting to the next.
+  struct AttemptBatch {
+    int64_t attempt;
+    BehaviourMetric metric;
+    AblationBatch batch;
+  };
+  std::optional<AttemptBatch> batch_;
 };
 
 }  // namespace headscope

@@ -13,25 +13,6 @@
 namespace headscope {
 namespace {
 
-at::Tensor checked_logits(const ForwardFunction& forward, const at::Tensor& tokens) {
-  const at::Tensor logits = forward(tokens);
-  if (!logits.defined() || logits.dim() != 3 || logits.size(0) != tokens.size(0) ||
-      logits.size(1) != tokens.size(1)) {
-    throw std::runtime_error(
-        c10::str("forward must return logits [N, T, V] for verification, got ",
-                 logits.defined() ? c10::str(logits.sizes()) : std::string("no tensor"),
-                 " for tokens ", tokens.sizes()));
-  }
-  return logits;
-}
-
-at::Tensor negative_log_likelihood(const at::Tensor& logits, const at::Tensor& targets) {
-  // In f32 the error of a loss is some 1e-6 nats, far below any effect; sums are in f64.
-  const at::Tensor scores = logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
-  const at::Tensor chosen = scores.gather(-1, targets.to(logits.device()).unsqueeze(-1)).squeeze(-1);
-  return (at::logsumexp(scores, -1) - chosen).to(at::kDouble);
-}
-
 constexpr size_t kFewestStretches = 8;
 // Attempts draw from seeds this far apart: the probe's own batches take the numbers between.
 constexpr int64_t kSeedsApart = 1000;
@@ -75,54 +56,35 @@ void check_held_out(const ProbeOptions& options) {
   if (have >= kFewestStretches) return;
   throw std::invalid_argument(
       "headscope probe: held_out has " + std::to_string(have) + " distinct stretches of " +
-      std::to_string(period) + " tokens, and a verdict needs " +
-      std::to_string(kFewestStretches) +
+      std::to_string(period) + " tokens, and a verdict needs " + std::to_string(kFewestStretches) +
       " or more: give more rows of different text, or leave it undefined for random tokens");
 }
 
-BehaviourBatches behaviour_batches(const ProbeOptions& options, int64_t attempt) {
-  BehaviourBatches batches;
-  batches.micro_batch = options.micro_batch;
-  batches.planted = induction_batch(
-      {.examples = options.examples,
-       .context = options.context,
-       .token_low = options.token_low,
-       .token_high = options.token_high,
-       .seed = options.seed + 1 + static_cast<uint32_t>(kSeedsApart * attempt),
-       .window = options.window});
-  batches.period = repeat_period(options);
-  const at::Tensor source = repeated_source(options, batches.period, attempt);
-  batches.repeated = repeated_block(source, source.size(0), options.context, batches.period);
-  return batches;
-}
-
-std::vector<double> behaviour_losses(const ForwardFunction& forward,
-                                     const BehaviourBatches& batches, BehaviourMetric metric,
-                                     size_t examples) {
-  const bool planted = metric == BehaviourMetric::kPlantedLoss;
-  const at::Tensor& tokens = planted ? batches.planted.tokens : batches.repeated;
-  const int64_t context = tokens.size(1), first = batches.period + 1;
-  const at::Tensor wanted = int64_tensor(
-      batches.planted.target_token, {static_cast<int64_t>(batches.planted.target_token.size())});
-  const int64_t rows = examples == 0
-                           ? tokens.size(0)
-                           : std::min(tokens.size(0), static_cast<int64_t>(examples));
-  std::vector<double> losses;
-  for (int64_t begin = 0; begin < rows; begin += batches.micro_batch) {
-    const int64_t count = std::min(batches.micro_batch, rows - begin);
-    const at::Tensor chunk = tokens.narrow(0, begin, count);
-    const at::Tensor logits = checked_logits(forward, chunk);
-    const at::Tensor loss =
-        planted
-            ? negative_log_likelihood(logits.select(1, context - 1), wanted.narrow(0, begin, count))
-            : negative_log_likelihood(logits.narrow(1, first - 1, context - first),
-                                      chunk.narrow(1, first, context - first))
-                  .mean(1);
-    const at::Tensor on_host = loss.to(at::kCPU).contiguous();
-    const double* data = on_host.const_data_ptr<double>();
-    losses.insert(losses.end(), data, data + count);
+AblationBatch behaviour_batch(const ProbeOptions& options, BehaviourMetric metric,
+                              int64_t attempt) {
+  AblationBatch batch;
+  batch.micro_batch = options.micro_batch;
+  if (metric == BehaviourMetric::kPlantedLoss) {
+    const InductionBatch planted =
+        induction_batch({.examples = options.examples,
+                         .context = options.context,
+                         .token_low = options.token_low,
+                         .token_high = options.token_high,
+                         .seed = options.seed + 1 + static_cast<uint32_t>(kSeedsApart * attempt),
+                         .window = options.window});
+    batch.tokens = planted.tokens;
+    batch.targets = int64_tensor(planted.target_token, {options.examples, 1});
+    batch.positions = at::full({options.examples, 1}, options.context - 1, at::kLong);
+    return batch;
   }
-  return losses;
+  const int64_t period = repeat_period(options), first = period + 1;
+  const at::Tensor source = repeated_source(options, period, attempt);
+  batch.tokens = repeated_block(source, source.size(0), options.context, period);
+  batch.targets = batch.tokens.narrow(1, first, options.context - first).contiguous();
+  batch.positions = at::arange(first - 1, options.context - 1, at::kLong)
+                        .expand(batch.targets.sizes())
+                        .contiguous();
+  return batch;
 }
 
 }  // namespace headscope

@@ -28,7 +28,7 @@ at::Tensor Taps::observe(const TappedCall& tapped) {
   const at::Tensor& z = tapped.z;
   const Mode now = mode_.load(std::memory_order_relaxed);
   if (!wants_call(now)) return z;
-  if (now == Mode::kAblate) return ablated(tapped);
+  if (now == Mode::kAblate) return ablation_->observe(tapped.layer, z);
   if (measure::is_captured(z)) {
     // What is recorded now would run again at every replay.
     health_.taps_skipped.fetch_add(1, std::memory_order_relaxed);
@@ -83,14 +83,6 @@ void Taps::capture_call(Mode now, const TappedCall& tapped) {
   if (now == Mode::kRepeatProbe) return capture_repeat(own, tapped, repeat_);
   if (now == Mode::kNullProbe) return capture_null_rows(own, tapped);
   capture_chunk(own, tapped, *plan_, probe_chunk_, sampling_.self_check, gate_);
-}
-
-at::Tensor Taps::ablated(const TappedCall& tapped) const {
-  const auto chosen = ablated_heads_.find(tapped.layer);
-  if (chosen == ablated_heads_.end()) return tapped.z;
-  at::Tensor copy = tapped.z.clone();
-  for (const int64_t head : chosen->second) copy.select(1, head).zero_();
-  return copy;
 }
 
 void Taps::micro_batch(const at::Tensor& told) {
@@ -172,7 +164,7 @@ Taps::Pass::Pass(Taps& taps) : taps_(taps) { taps_.pass_thread_.store(std::this_
 
 Taps::Pass::~Pass() {
   taps_.idle();
-  taps_.ablated_heads_.clear();
+  taps_.ablation_ = nullptr;
 }
 
 void Taps::Pass::begin_probe(int64_t context) {
@@ -185,9 +177,8 @@ void Taps::Pass::expect_chunk(size_t chunk) {
   taps_.set_mode(Mode::kProbe);
 }
 
-void Taps::Pass::ablate(const std::vector<HeadId>& heads) {
-  taps_.ablated_heads_.clear();
-  for (const HeadId& id : heads) taps_.ablated_heads_[id.layer].push_back(id.head);
+void Taps::Pass::ablate(HeadAblation& ablation) {
+  taps_.ablation_ = &ablation;
   taps_.set_mode(Mode::kAblate);
 }
 

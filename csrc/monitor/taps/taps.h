@@ -16,6 +16,7 @@
 #include "csrc/monitor/taps/call_capture.h"
 #include "csrc/monitor/taps/call_watch.h"
 #include "csrc/monitor/taps/capture.h"
+#include "csrc/monitor/taps/head_ablation.h"
 #include "csrc/monitor/taps/tapped_call.h"
 #include "headscope/monitor.h"
 
@@ -43,6 +44,8 @@ class Taps {
   void refuse_capture(const std::string& why);
   /// A training step is measured.
   bool training() const { return mode_.load(std::memory_order_relaxed) == Monitor::Mode::kTrain; }
+  /// Nothing is measured.
+  bool at_rest() const { return mode_.load(std::memory_order_relaxed) == Monitor::Mode::kIdle; }
 
   // --- the training thread
   /// Gives a capture in progress up: it was planned for other patterns.
@@ -71,8 +74,8 @@ class Taps {
     void expect_chunk(size_t chunk);
     void expect_null_rows() { taps_.set_mode(Monitor::Mode::kNullProbe); }
     void expect_repeat() { taps_.set_mode(Monitor::Mode::kRepeatProbe); }
-    /// From now on z comes back with these heads zeroed.
-    void ablate(const std::vector<HeadId>& heads);
+    /// From now on z comes back as `ablation` makes it, which must outlive the pass.
+    void ablate(HeadAblation& ablation);
     /// One forward of the user's, announced to the watch.
     at::Tensor forward(const ForwardFunction& forward, const at::Tensor& tokens);
 
@@ -91,7 +94,6 @@ class Taps {
   using Mode = Monitor::Mode;
 
   bool wants_call(Mode now);
-  at::Tensor ablated(const TappedCall& tapped) const;
   /// Changes what taps do; tells the watch when that begins or ends a measurement.
   void set_mode(Mode next);
   void begin_capture(int64_t context);
@@ -109,7 +111,7 @@ class Taps {
   std::unique_ptr<CallWatch> watch_;
   std::atomic<std::thread::id> pass_thread_{};
   size_t probe_chunk_ = 0;
-  std::map<int64_t, std::vector<int64_t>> ablated_heads_;
+  HeadAblation* ablation_ = nullptr;
 
   std::mutex mutex_;  // guards what follows
   std::shared_ptr<Capture> capture_;
