@@ -98,7 +98,8 @@ class NullHeads : public ::testing::TestWithParam<Null> {};
 
 TEST_P(NullHeads, AreCalledInAtMostOneRunOfTwenty) {
   const Cell cell = null_cells()[std::get<0>(GetParam())];
-  const Size size = null_sizes()[std::get<1>(GetParam())];
+  Size size = null_sizes()[std::get<1>(GetParam())];
+  size.runs = runs_or(size.runs);
   Share share{0, size.runs};
   std::map<std::string, int64_t> called, itself, formed;
   for (const Calls& calls : all_runs(cell.recipe, size)) {
@@ -148,9 +149,10 @@ TEST_P(PreferringHeads, AreCalled) {
                       .content = preference.content,
                       .preferred = preference.pattern,
                       .preference = preference.ratio};
-  const Size size = testing::run_long_tests()
-                        ? Size{{.rows = 128, .probes = 77, .probes_in_a_row = 2}, 40}
-                        : Size{{.probes = 6, .probes_in_a_row = 2}, 3};
+  Size size = testing::run_long_tests()
+                  ? Size{{.rows = 128, .probes = 77, .probes_in_a_row = 2}, 40}
+                  : Size{{.probes = 6, .probes_in_a_row = 2}, 3};
+  size.runs = runs_or(size.runs);
   Share share{0, size.runs};
   std::map<std::string, int64_t> others;
   std::vector<int64_t> probes;

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <iomanip>
 #include <iostream>
@@ -56,6 +58,12 @@ struct Share {
     return low;
   }
 };
+
+/// HEADSCOPE_RUNS=n asks for n runs of each case, to look closer at one or more coarsely at all.
+inline int64_t runs_or(int64_t by_default) {
+  const char* asked = std::getenv("HEADSCOPE_RUNS");
+  return asked ? std::max(1L, std::atol(asked)) : by_default;
+}
 
 /// Calls run(0) .. run(runs - 1) on `threads` threads.
 inline void each_run(int64_t runs, int threads, const std::function<void(int64_t)>& run) {
