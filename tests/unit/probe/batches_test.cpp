@@ -4,6 +4,7 @@
 
 #include <numeric>
 #include <set>
+#include <string>
 
 #include "headscope/probe_batch.h"
 #include "headscope/random_state.h"
