@@ -328,7 +328,8 @@ TEST(CircuitTracker, ScalesEachPatternsThresholdWithItsOwnContext) {
 TEST(CircuitTracker, RefusesWhatDoesNotFit) {
   EXPECT_THROW(CircuitTracker({}, 256), std::invalid_argument);
   EXPECT_THROW(CircuitTracker(test::two_patterns(), 1), std::invalid_argument);
-  EXPECT_THROW(CircuitTracker(test::two_patterns(), {256}), std::invalid_argument);
+  EXPECT_THROW(CircuitTracker(test::two_patterns(), std::vector<int64_t>{256}),
+               std::invalid_argument);
   EXPECT_THROW(CircuitTracker(test::two_patterns(), {256, 1}), std::invalid_argument);
   CircuitRules rules;
   rules.leave_fraction = 1.5;

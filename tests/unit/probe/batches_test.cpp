@@ -4,6 +4,7 @@
 
 #include <numeric>
 #include <set>
+#include <string>
 
 #include "headscope/probe_batch.h"
 #include "headscope/random_state.h"
@@ -86,6 +87,12 @@ TEST(InductionBatch, PlantsWithinTheWindow) {
     EXPECT_THAT(error_of<std::invalid_argument>(
                     [&] { resolved({.vocab_size = 512, .context = 64, .window = window}); }),
                 HasSubstr("at least 16 to tell six patterns apart, got"));
+  }
+  for (const int64_t queries : {-1, 17}) {
+    EXPECT_THAT(error_of<std::invalid_argument>([&] {
+                  resolved({.vocab_size = 512, .context = 64, .position_queries = queries});
+                }),
+                HasSubstr("position_queries must be 0 to 16, got " + std::to_string(queries)));
   }
   EXPECT_THAT(
       error_of<std::invalid_argument>([] { induction_batch({.pair_low = 100, .window = 64}); }),
