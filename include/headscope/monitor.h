@@ -161,8 +161,9 @@ class Monitor {
   /// call   how the scores became attention
   ///
   /// Returns z itself, except during an ablation (a verification's, or the user's): then a copy of
-  /// z in which the ablated heads are replaced. Reads its arguments before it returns. Self-attention over
-  /// whole rows only: a call with more or fewer keys than queries is counted and not measured.
+  /// z in which the ablated heads are replaced. Reads its arguments before it returns.
+  /// Self-attention over whole rows only: a call with more or fewer keys than queries is counted
+  /// and not measured.
   /// Idle cost: one relaxed load.
   [[nodiscard]] at::Tensor observe(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                                    const at::Tensor& v, const at::Tensor& z,
@@ -180,14 +181,14 @@ class Monitor {
 
   /// Ablates any set of heads on any rows, now (headscope/ablation_runner.h, docs/howto/ablate.md).
   /// The model is in evaluation without grad meanwhile, and everything is put back after: modes,
-  /// buffers, generators, autocast. The result is the caller's alone: no circuit changes its state.
+  /// buffers, generators, autocast. The result is the caller's alone: no circuit changes state.
   /// Works while Options::measure is false. Waits for earlier measurements. Cost: a forward of the
-  /// rows for each pass; beside it one for the means of a `reference`, or twice as many to resample.
+  /// rows for each pass; one more for the means of a `reference`, twice as many to resample.
   ///
-  /// Throws, unlike what the monitor does by itself: std::invalid_argument naming value and fix on a
-  /// request that cannot work (also without a probe, or while a step is open); std::runtime_error
-  /// when forward gives no logits or an ablated layer does not report; and whatever the model or the
-  /// loss throws.
+  /// Throws, unlike what the monitor does by itself: std::invalid_argument naming value and fix on
+  /// a request that cannot work (also without a probe, or while a step is open);
+  /// std::runtime_error when forward gives no logits or an ablated layer does not report; and
+  /// whatever the model or the loss throws.
   HEADSCOPE_API AblationResult ablate(const AblationRequest& request);
 
   /// The run so far. Waits until earlier measurements are analysed, not until the sinks have them.

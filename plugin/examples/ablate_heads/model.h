@@ -10,9 +10,9 @@
 
 namespace induction {
 
-/// One layer of 24 heads, one of which is an induction head by construction: its query is the token,
-/// its key the token before, its value the token, so that it looks for what followed this token
-/// earlier and predicts it. The others are random.
+/// One layer of 24 heads, one of which is an induction head by construction: its query is the
+/// token, its key the token before, its value the token, so that it looks for what followed this
+/// token earlier and predicts it. The others are random.
 struct Model {
   static constexpr int64_t kVocab = 32, kHeads = 24, kInduction = 5;
 
