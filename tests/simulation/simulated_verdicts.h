@@ -29,7 +29,7 @@ enum class Noise { kNormal, kSkewed, kHeavyTailed };
 /// One draw with mean 0; standard deviation 1, of the heavy tails (Student's t3) sqrt(3).
 double draw(Noise noise, std::mt19937_64& engine);
 
-/// True effect in nats of ablating a set of heads, told to a run: attempt numbers its verifications.
+/// True effect in nats of ablating a set of heads; attempt numbers the verifications of a run.
 using SetEffect = std::function<double(const Heads& set, int64_t attempt, std::mt19937_64& engine)>;
 /// Draws what is fixed for a run.
 using World = std::function<SetEffect(const Layout& layout, std::mt19937_64& engine)>;

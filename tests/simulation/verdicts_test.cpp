@@ -62,26 +62,41 @@ Outcome run_case(const VerdictCase& of, int64_t runs) {
 /// Runs of a case: so many in the short form, 400 in the long one.
 int64_t runs_of(int64_t in_short) { return runs_or(testing::run_long_tests() ? 400 : in_short); }
 
-class NoCircuit : public ::testing::TestWithParam<VerdictCase> {};
+/// A case, and the largest share of runs that may verify it.
+struct NullCase {
+  VerdictCase of;
+  double most = kLevel;
+};
+// An attempt that ends before random labelling costs no level. Where every attempt meets wholly new
+// effects, six of them therefore have more chances than the level counts.
+constexpr double kFreshLevel = 2.5 * kLevel;
 
-TEST_P(NoCircuit, IsVerifiedInAtMostOneRunOfTwenty) {
-  Outcome outcome = run_case(GetParam(), runs_of(40));
-  EXPECT_LE(outcome.verified.low(), kLevel) << GetParam().name << outcome.verified.text();
+void PrintTo(const NullCase& of, std::ostream* out) { *out << of.of.name; }
+
+class NoCircuit : public ::testing::TestWithParam<NullCase> {};
+
+TEST_P(NoCircuit, IsSeldomVerified) {
+  Outcome outcome = run_case(GetParam().of, runs_of(40));
+  EXPECT_LE(outcome.verified.low(), GetParam().most) << outcome.verified.text();
 }
 
-std::vector<VerdictCase> exchangeable_cases() {
-  std::vector<VerdictCase> cases;
+std::vector<NullCase> exchangeable_cases() {
+  std::vector<NullCase> cases;
   for (const Layout& layout : {k3Of16, k5Of16, k6Of8, k1Of8, kTwoLayers})
     for (const double mean : {0., .5})
-      cases.push_back({"exchangeable sets, mean " + std::to_string(mean).substr(0, 3) + ", sd .5",
-                       layout, exchangeable_sets(mean, .5, false)});
+      cases.push_back({{"exchangeable sets, mean " + std::to_string(mean).substr(0, 3) + ", sd .5",
+                        layout, exchangeable_sets(mean, .5, false)}});
   for (const Layout& layout : {k3Of16, k6Of8})
-    cases.push_back({"exchangeable heads, sd .5", layout, exchangeable_heads(0, .5)});
-  for (const Layout& layout : {k3Of16, k5Of16, k6Of8, kTwoLayers})
-    cases.push_back({"exchangeable sets, fresh at each attempt", layout,
-                     exchangeable_sets(.2, .5, true), 64, .5, Noise::kNormal, 6});
-  cases.push_back({"exchangeable sets, the same at each attempt", k3Of16,
-                   exchangeable_sets(.2, .5, false), 64, .5, Noise::kNormal, 6});
+    cases.push_back({{"exchangeable heads, sd .5", layout, exchangeable_heads(0, .5)}});
+  for (const Layout& layout : {k3Of16, k5Of16, k6Of8, kTwoLayers}) {
+    VerdictCase of{"exchangeable sets, the same at each attempt", layout,
+                   exchangeable_sets(.2, .5, false)};
+    of.attempts = 6;
+    cases.push_back({of});
+    of.name = "exchangeable sets, fresh at each attempt";
+    of.world = exchangeable_sets(.2, .5, true);
+    cases.push_back({of, kFreshLevel});
+  }
   return cases;
 }
 
@@ -111,7 +126,7 @@ TEST(Verdicts, AnEffectLikeItsOneControlsIsUnspecific) {
 
 TEST(Verdicts, NoEffectIsNotCausal) {
   for (const double spread : {.2, .5}) {
-    Outcome outcome = run_case({"no effect, examples' sd " + std::to_string(spread).substr(0, 2),
+    Outcome outcome = run_case({"no effect, examples' sd " + std::to_string(spread).substr(1, 2),
                                 k3Of16, sum_of_heads(0, .02), 64, spread},
                                runs_of(40));
     EXPECT_LE(outcome.verified.low(), kLevel);
