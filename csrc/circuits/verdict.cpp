@@ -230,8 +230,10 @@ void judge_ablation(const AblationLosses& losses, const ControlSets& controls,
     report.labelled_effect = effect_of(own.first(losses.labelled[0].size()), losses.baseline);
     report.p_value = (1 + static_cast<double>(as_strong(losses))) /
                      (1 + static_cast<double>(losses.labelled.size()));
-    report.level = test.level;
   }
+  // An attempt costs its level whether it comes to the labelling or not: the conditions before it
+  // choose large effects, which are the ones that pass.
+  if (test.possible()) report.level = test.level;
   report.single_head_effects.clear();
   for (const auto& head : losses.single_heads) report.single_head_effects.push_back(effect(head));
   report.upper_bound_effect = effect(losses.upper_bound);

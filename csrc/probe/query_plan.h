@@ -42,8 +42,8 @@ struct QueryPlan {
   }
 };
 
-/// Where the chunks of a probe's rows end: a quarter of them first, where probes may end early, then
-/// micro-batches.
+/// Where the chunks of a probe's rows end: a quarter of them first, where probes may end early,
+/// then micro-batches.
 std::vector<int64_t> chunk_ends(const ProbeOptions& options, int64_t examples);
 
 /// Plans the queries of `tokens` [N, T] i64: options.position_queries of each row, one in each

@@ -38,8 +38,7 @@ at::Tensor mask_rows(at::Tensor mask, const at::Tensor& rows) {
       return all.index_select(0, sampled.reshape({-1}))
           .view({rows.size(0), rows.size(1), own.size(2)});
     }
-    return joined_heads(own, sampled.reshape({-1}))
-        .view({rows.size(0), rows.size(1), own.size(2)});
+    return joined_heads(own, sampled.reshape({-1})).view({rows.size(0), rows.size(1), own.size(2)});
   }
   std::vector<at::Tensor> all;
   for (int64_t b = 0; b < rows.size(0); ++b)

@@ -146,7 +146,7 @@ struct Fields<AblationReport> {
              "no label set was run"}),
       Field("level", &R::level,
             {"headscope_ablation_level_ratio", "1",
-             "Level that the p value was held against in this attempt.", "no label set was run"}),
+             "Level that the p value is held against in this attempt.", "no test was possible"}),
       Field("upper_bound_effect", &R::upper_bound_effect,
             {"headscope_ablation_upper_bound_effect_nats", "nats",
              "Rise of the loss by ablating all heads of the circuit's layers."}),

@@ -268,7 +268,7 @@ struct AblationReport {
   std::vector<double> label_effects;
   double labelled_effect = kNaN;  ///< the circuit's effect on these examples
   double p_value = kNaN;  ///< (1 + label sets at least as strong) / (1 + label sets); NaN: not run
-  double level = kNaN;    ///< what p_value is held against in this attempt; NaN: not run
+  double level = kNaN;    ///< what p_value is held against, and the attempt costs; NaN: no test
   double upper_bound_effect = kNaN;  ///< all heads of the layers ablated; decides nothing
   double attainable_p = kNaN;        ///< 1 / sets of this size that exist, the circuit's included
   int64_t examples = 0;              ///< distinct ones

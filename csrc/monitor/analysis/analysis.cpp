@@ -172,13 +172,12 @@ void Analysis::take_probe(const Capture& capture, const CaptureInfo& info) {
     nulls = early_nulls(capture, snapshot.heads);
   } else if (alpha > 0) {  // a level of 0: the probe saves it for a later one
     // The first probe draws all of its null: the critical value is on the page from then on.
-    nulls = test_nulls(
-        capture, *plan_, nulls_wanted(probe_number),
-        {.alpha = alpha,
-         .floor = std::log(rules.emerging_selectivity),
-         .seed = options_.seed + static_cast<uint64_t>(probe_number),
-         .stop = probe_number == 1 ? StopDrawing::kNever : StopDrawing::kWhenClear},
-        snapshot.heads);
+    nulls = test_nulls(capture, *plan_, nulls_wanted(probe_number),
+                       {.alpha = alpha,
+                        .floor = std::log(rules.emerging_selectivity),
+                        .seed = options_.seed + static_cast<uint64_t>(probe_number),
+                        .stop = probe_number == 1 ? StopDrawing::kNever : StopDrawing::kWhenClear},
+                       snapshot.heads);
   }
 
   const std::scoped_lock lock(mutex_);

@@ -174,12 +174,11 @@ std::vector<PatternNulls> test_nulls(const Capture& capture, const ProbePlan& pl
     if (plan.patterns[p].null == NullKind::kEffectBound) {
       const int64_t place = plan.place_in_queries(p);
       if (place < 0 || !wanted[p].margin) continue;
-      nulls[p].margin = effect_bound_test(
-          margins_at_queries(layers, plan.queries, capture.chunks, static_cast<size_t>(place),
-                             heads),
-          settings.floor, settings.alpha);
+      nulls[p].margin = effect_bound_test(margins_at_queries(layers, plan.queries, capture.chunks(),
+                                                             static_cast<size_t>(place), heads),
+                                          settings.floor, settings.alpha);
     } else if (wanted[p].margin || wanted[p].mass) {
-      const NullLayout layout = layout_of(plan, p, plan.examples_in(capture.chunks));
+      const NullLayout layout = layout_of(plan, p, plan.examples_in(capture.chunks()));
       if (layout.rows.size() < 8 || layout.set_columns.size() < 2)
         continue;  // too little to draw a null from
       const CandidateTables tables = tables_of(layers, places, plan, layout, heads);

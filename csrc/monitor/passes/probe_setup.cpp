@@ -46,9 +46,9 @@ std::string ProbeSetup::definition() const {
          (options.window > 0 ? ", window " + std::to_string(options.window) : "");
 }
 
-std::shared_ptr<Capture> ProbeSetup::run(
-    Taps& taps, HealthCounters& health, FaultGate& gate, bool whole,
-    const std::function<bool(const Capture&)>& decided) const {
+std::shared_ptr<Capture> ProbeSetup::run(Taps& taps, HealthCounters& health, FaultGate& gate,
+                                         bool whole,
+                                         const std::function<bool(const Capture&)>& decided) const {
   double gap = kNaN;
   size_t chunks = 0;
   bool early = false;
@@ -74,11 +74,9 @@ std::shared_ptr<Capture> ProbeSetup::run(
   std::shared_ptr<Capture> taken = taps.take();
   if (!ran || !taken) return nullptr;
   taken->repeat_gap = gap;
-  taken->chunks = chunks;
   taken->whole = !early;
-  std::erase_if(taken->layers, [&](const auto& entry) {
-    return entry.second.attention.size() != chunks;
-  });
+  std::erase_if(taken->layers,
+                [&](const auto& entry) { return entry.second.attention.size() != chunks; });
   return taken;
 }
 

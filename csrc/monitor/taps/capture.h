@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -64,8 +65,14 @@ struct Capture {
   std::map<std::pair<std::thread::id, size_t>, size_t> micro_of;  ///< (thread, n) -> micro-batch
   int64_t context = 0;
   double repeat_gap = kNaN;  ///< probe only
-  size_t chunks = 0;         ///< probe only: chunks of the plan that ran
-  bool whole = true;         ///< probe only: all of them, and what follows
+  bool whole = true;         ///< probe only: all chunks of the plan ran
+
+  /// Probe only: chunks of the plan that ran.
+  size_t chunks() const {
+    size_t most = 0;
+    for (const auto& [layer, own] : layers) most = std::max(most, own.attention.size());
+    return most;
+  }
 };
 
 /// Adds z [B, H, T, D] to a spectrum; the first call chooses the shift: the mean of its first

@@ -156,7 +156,6 @@ bool Taps::ask(size_t chunks, const std::function<bool(const Capture&)>& questio
   for (const auto& [layer, own] : capture_->layers) {
     if (own.attention.size() != chunks || !own.attention.front().mass.is_cpu()) return false;
   }
-  capture_->chunks = chunks;
   return question(*capture_);
 }
 

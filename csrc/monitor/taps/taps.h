@@ -83,8 +83,8 @@ class Taps {
     Taps& taps_;
   };
 
-  /// What a probe's capture shows so far, after `chunks` chunks; false when it has been given up, or
-  /// lies on a device that would have to be waited for.
+  /// What a probe's capture shows so far, after `chunks` chunks; false when it has been given up,
+  /// or lies on a device that would have to be waited for.
   bool ask(size_t chunks, const std::function<bool(const Capture&)>& question);
 
   // --- a child that fork() made

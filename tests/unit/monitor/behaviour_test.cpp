@@ -11,6 +11,7 @@
 namespace headscope {
 namespace {
 
+using enum BehaviourMetric;
 using testing::HasSubstr;
 
 ProbeOptions options_of(const at::Tensor& held_out = {}) {
@@ -40,34 +41,33 @@ TEST(BehaviourBatches, ALaterAttemptIsMadeOnFreshRows) {
   const auto options = options_of();
   std::set<std::vector<int64_t>> planted, repeated;
   for (int64_t attempt = 0; attempt < 4; ++attempt) {
-    const auto batches = behaviour_batches(options, attempt);
-    planted.merge(rows_of(batches.planted.tokens));
-    repeated.merge(rows_of(batches.repeated));
+    planted.merge(rows_of(behaviour_batch(options, kPlantedLoss, attempt).tokens));
+    repeated.merge(rows_of(behaviour_batch(options, kRepeatedLoss, attempt).tokens));
   }
   EXPECT_EQ(planted.size(), 4u * 12);
   EXPECT_EQ(repeated.size(), 4u * 12);
-  EXPECT_EQ(rows_of(behaviour_batches(options, 3).repeated),
-            rows_of(behaviour_batches(options, 3).repeated));
+  EXPECT_EQ(rows_of(behaviour_batch(options, kRepeatedLoss, 3).tokens),
+            rows_of(behaviour_batch(options, kRepeatedLoss, 3).tokens));
 }
 
 TEST(BehaviourBatches, HeldOutTextIsTakenInTurn) {
   const auto options = options_of(text(36, 36));
   std::set<std::vector<int64_t>> seen;
   for (int64_t attempt = 0; attempt < 3; ++attempt) {
-    auto rows = rows_of(behaviour_batches(options, attempt).repeated);
+    auto rows = rows_of(behaviour_batch(options, kRepeatedLoss, attempt).tokens);
     EXPECT_EQ(rows.size(), 12u);
     seen.merge(rows);
   }
   EXPECT_EQ(seen.size(), 36u);
-  EXPECT_EQ(rows_of(behaviour_batches(options, 3).repeated),
-            rows_of(behaviour_batches(options, 0).repeated));
+  EXPECT_EQ(rows_of(behaviour_batch(options, kRepeatedLoss, 3).tokens),
+            rows_of(behaviour_batch(options, kRepeatedLoss, 0).tokens));
 }
 
 // Copies of a row say nothing new: an interval over them is far too narrow.
 TEST(BehaviourBatches, RowsOfHeldOutTextAreDistinct) {
-  const auto batches = behaviour_batches(options_of(text(30, 9)), 0);
-  EXPECT_EQ(batches.repeated.size(0), 9);
-  EXPECT_EQ(rows_of(batches.repeated).size(), 9u);
+  const auto batch = behaviour_batch(options_of(text(30, 9)), kRepeatedLoss, 0);
+  EXPECT_EQ(batch.tokens.size(0), 9);
+  EXPECT_EQ(rows_of(batch.tokens).size(), 9u);
 }
 
 TEST(CheckHeldOut, RefusesFewerThanEightDistinctStretches) {

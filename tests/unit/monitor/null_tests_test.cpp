@@ -25,7 +25,7 @@ const std::vector<NullsWanted> kAll(kPatterns);
 
 std::vector<PatternNulls> tests_of(const Capture& capture, const ProbePlan& plan, double alpha,
                                    uint64_t seed, std::vector<HeadReading>& readings) {
-  return test_nulls(capture, plan, kAll, alpha, std::log(2.0), seed, StopDrawing::kWhenClear,
+  return test_nulls(capture, plan, kAll, {.alpha = alpha, .floor = std::log(2.0), .seed = seed},
                     readings);
 }
 
