@@ -228,7 +228,8 @@ TEST(Ablation, MeasuresAreThoseOfTheLogits) {
       const at::Tensor logits =
           plain.forward(request.tokens.narrow(0, n < 8 ? 0 : 8, n < 8 ? 8 : 4))[n % 8];
       const Direct want = direct(logits[request.query_positions[row]], request.targets[row]);
-      EXPECT_NEAR(pass.examples[kLoss][row], want.loss, 1e-9);
+      // Losses are taken in f32 where the logits are: its rounding at scores of some hundred.
+      EXPECT_NEAR(pass.examples[kLoss][row], want.loss, 2e-5);
       EXPECT_EQ(pass.examples[AblationMeasure::kTop1][row], want.top1);
       EXPECT_EQ(pass.examples[AblationMeasure::kTop5][row], want.top5);
       EXPECT_EQ(pass.examples[AblationMeasure::kTargetLogit][row], want.logit);
@@ -267,7 +268,7 @@ TEST(Ablation, ALossOfOnesOwnIsTakenRowByRow) {
   EXPECT_EQ(own.report.metric, "own_loss");
   EXPECT_TRUE(own.ablated.examples[AblationMeasure::kTop1].empty());
   for (size_t n = 0; n < 12; ++n)
-    EXPECT_NEAR(own.ablated.examples[kLoss][n], by_targets.ablated.examples[kLoss][n], 1e-9);
+    EXPECT_NEAR(own.ablated.examples[kLoss][n], by_targets.ablated.examples[kLoss][n], 2e-5);
 }
 
 TEST(Ablation, RowsGivenTwiceAreRunOnce) {
@@ -317,7 +318,7 @@ TEST(Ablation, ControlsAndSingleHeadsAreRunWhenAskedFor) {
   plain.zeroed = {{2, 3}};
   const at::Tensor logits = plain.forward(request.tokens.narrow(0, 0, 8));
   EXPECT_NEAR(result.single_heads[1].examples[kLoss][0],
-              direct(logits[0][request.query_positions[0]], request.targets[0]).loss, 1e-9);
+              direct(logits[0][request.query_positions[0]], request.targets[0]).loss, 2e-5);
   ASSERT_EQ(result.reference_draws.size(), 2u);
   for (size_t i = 0; i < 2; ++i) {
     RandomState random(request.reference_seeds[i]);

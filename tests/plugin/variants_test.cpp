@@ -293,6 +293,7 @@ TEST_P(MonitoredVariant, AProbeReadsWhatTheLayerDid) {
   std::vector<Attended> planted;
   ProbeOptions probe{.vocab_size = kVocab, .context = kContext, .examples = 16, .window = 16};
   probe.pr_null = probe.verify = false;
+  probe.whole_every = 1;
   watched.monitor->set_probe(ProbeHost{[&](const at::Tensor& tokens) {
                                          const AttentionCall call = variant.call(tokens);
                                          watched.layer(0, variant.shape, tokens, call, call);

@@ -24,7 +24,8 @@ Planned make_plan(ControlPositions controls = ControlPositions::kMeasuredWithout
                                          .examples = 20,
                                          .micro_batch = 8,
                                          .patterns = testing::pinned_patterns(),
-                                         .controls = controls});
+                                         .controls = controls,
+                                         .whole_every = 1});
   const InductionBatch batch = induction_batch({.examples = 20,
                                                 .context = context,
                                                 .token_low = options.token_low,
@@ -88,11 +89,25 @@ TEST(ProbePlan, PermutedPatternsShareTheColumnsOfEveryRowsTargets) {
   EXPECT_EQ(plan.candidate[1][0], -1);  // previous-token is no permuted pattern
 }
 
+TEST(ProbePlan, AQuarterOfTheExamplesComesFirst) {
+  for (const int64_t examples : {20, 64, 65, 200}) {
+    const ProbeOptions options = resolved({.vocab_size = 512, .context = 64, .examples = examples});
+    const at::Tensor tokens = random_tokens(examples, 64, 0, 512, 1);
+    const ProbePlan plan = plan_probe(tokens, options);
+    EXPECT_EQ(plan.examples_in(1), (examples + 3) / 4);
+    EXPECT_EQ(plan.examples_in(plan.chunks.size()), examples);
+    ASSERT_EQ(plan.queries.chunks.size(), plan.chunks.size());
+    for (size_t c = 0; c < plan.chunks.size(); ++c)
+      EXPECT_EQ(plan.queries.chunks[c].rows.size(0), plan.chunks[c].tokens.size(0));
+  }
+}
+
 TEST(ProbePlan, AsksOnlyForWhatLiesWithinTheWindow) {
   ProbeOptions options = resolved({.vocab_size = 512,
                                    .context = 64,
                                    .examples = 8,
                                    .patterns = testing::pinned_patterns(),
+                                   .whole_every = 1,
                                    .window = 20});
   const InductionBatch batch = induction_batch(
       {.examples = 8, .context = 64, .token_low = 0, .token_high = 8, .window = 20});
