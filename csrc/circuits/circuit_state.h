@@ -51,6 +51,8 @@ struct HeadLife {
   CircuitState state = CircuitState::kDormant;  ///< dormant, emerging, formed or lost
   Streak rising, fading, forming, leaving;
   Moment formed;  ///< first probe of the streak that made it formed, last time
+  /// Its last test said no: what is no pattern, a fading with distance for example, does not form.
+  bool denied = false;
 
   void break_streaks() { rising = fading = forming = leaving = {}; }
 
@@ -78,6 +80,7 @@ struct CircuitLife {
   int64_t tried_at_probe = -1;       ///< number of the last attempt's probe, kept over a loss
   int64_t attempts = 0;              ///< since formation
   double level_spent = 0;            ///< of VerdictRule::level, by these
+  double not_causal_high = kNaN;  ///< upper end of the effect that a standing not_causal rests on
 
   bool has_formed() const {
     return state != CircuitState::kDormant && state != CircuitState::kEmerging &&

@@ -132,8 +132,10 @@ std::vector<Event> CircuitTracker::apply_verdict(const AblationReport& report, d
   circuit.tried_at_probe = state.probes;
   ++circuit.attempts;
   if (!std::isnan(report.level)) circuit.level_spent += report.level;
-  // Not knowing takes nothing away.
-  if (report.verdict == kInconclusive && is_verdict(circuit.state)) return {};
+  // Not knowing takes nothing away; an effect above all that not_causal allowed for does.
+  const bool refuted = circuit.state == kNotCausal && report.effect_low > circuit.not_causal_high;
+  if (report.verdict == kInconclusive && is_verdict(circuit.state) && !refuted) return {};
+  circuit.not_causal_high = report.verdict == kNotCausal ? report.effect_high : kNaN;
   const bool changes =
       circuit.state != report.verdict || circuit.judged_heads != circuit.tried_heads;
   circuit.state = report.verdict;

@@ -124,8 +124,7 @@ HeadEvidence weigh(const TrackerSetup& setup, const ProbeEvidence& probe, size_t
     const bool enough_mass = std::isnan(figures.mass) || figures.mass >= part * rules.mass_floor;
     return figures.selectivity >= part * threshold && enough_mass;
   };
-  // What a test says is no pattern, a fading with distance for example, does not form.
-  evidence.formed = both(answer(reaches(1)), answer(evidence.emerging != Answer::kNo));
+  evidence.formed = answer(reaches(1));
   evidence.left = answer(!reaches(rules.leave_fraction));
   return evidence;
 }

@@ -6,9 +6,10 @@ using enum CircuitState;
 
 std::vector<HeadLife::Change> HeadLife::enter(const HeadEvidence& evidence, const Moment& now,
                                               int64_t in_a_row) {
+  if (evidence.emerging != Answer::kUnknown) denied = evidence.emerging == Answer::kNo;
   if (state == kFormed) return {};
   std::vector<Change> changes;
-  forming.count(evidence.formed, now);
+  forming.count(denied && evidence.formed == Answer::kYes ? Answer::kNo : evidence.formed, now);
   if (state != kEmerging) {
     rising.count(evidence.emerging, now);
     if (rising.length >= in_a_row) {

@@ -66,7 +66,7 @@ Streak streak_from_json(const json& list) {
 json head_to_json(const HeadLife& head) {
   return json::array({to_string(head.state), streak_to_json(head.rising),
                       streak_to_json(head.fading), streak_to_json(head.forming),
-                      streak_to_json(head.leaving), moment_to_json(head.formed)});
+                      streak_to_json(head.leaving), moment_to_json(head.formed), head.denied});
 }
 
 HeadLife head_from_json(const json& list) {
@@ -75,7 +75,8 @@ HeadLife head_from_json(const json& list) {
           streak_from_json(list.at(2)),
           streak_from_json(list.at(3)),
           streak_from_json(list.at(4)),
-          moment_from_json(list.at(5))};
+          moment_from_json(list.at(5)),
+          list.at(6).get<bool>()};
 }
 
 json circuit_to_json(const CircuitLife& circuit) {
@@ -94,7 +95,8 @@ json circuit_to_json(const CircuitLife& circuit) {
           {"judged_heads", ids_to_json(circuit.judged_heads)},
           {"tried_at_probe", circuit.tried_at_probe},
           {"attempts", circuit.attempts},
-          {"level_spent", circuit.level_spent}};
+          {"level_spent", circuit.level_spent},
+          {"not_causal_high", circuit.not_causal_high}};
 }
 
 CircuitLife circuit_from_json(const json& object) {
@@ -113,6 +115,7 @@ CircuitLife circuit_from_json(const json& object) {
   circuit.tried_at_probe = object.at("tried_at_probe").get<int64_t>();
   circuit.attempts = object.at("attempts").get<int64_t>();
   circuit.level_spent = object.at("level_spent").get<double>();
+  circuit.not_causal_high = object.at("not_causal_high").get<double>();
   return circuit;
 }
 

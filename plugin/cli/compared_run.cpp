@@ -66,8 +66,9 @@ std::vector<DefinitionItem> stated_definition(const Snapshot& probe) {
       {"selectivity that formed needs", threshold_text(probe),
        "give the runs the same ProbeOptions::window, thresholds and CircuitRules"},
       {"selectivity controls", probe.controls, "give the runs the same ProbeOptions::controls"},
+      // A probe that ended early has no spectrum.
       {"probe rows in a spectrum", std::to_string(samples_of(probe)),
-       "give the runs the same ProbeOptions::examples"},
+       "give the runs the same ProbeOptions::examples", samples_of(probe) > 0},
       {"integral axis", probe.integral_axis, "give the runs the same Options::integral"},
   };
 }

@@ -42,7 +42,8 @@ void add_source(const Snapshot& snapshot, FamilyBuilder& builder) {
   const auto fewest = std::min_element(
       snapshot.heads.begin(), snapshot.heads.end(),
       [](const HeadReading& a, const HeadReading& b) { return a.samples < b.samples; });
-  if (fewest != snapshot.heads.end()) {
+  // A probe that ended early has no spectrum.
+  if (fewest != snapshot.heads.end() && fewest->samples > 0) {
     builder.add("headscope_spectrum_samples", {source}, static_cast<double>(fewest->samples));
   }
   add_head_aggregates(snapshot, builder);

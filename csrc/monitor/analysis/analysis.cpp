@@ -16,7 +16,8 @@
 namespace headscope {
 namespace {
 
-// Circuits that have formed are tested on every fourth probe.
+// Circuits that have formed are tested on every fourth probe, from the first: where
+// ProbeOptions::whole_every is the same, these are whole.
 constexpr int64_t kSettledEvery = 4;
 // A quarter of the rows has half of the z that all of them have. Below this nothing is near a
 // critical value, which is 4 or more.
@@ -34,6 +35,7 @@ void forget_spectrum(HeadReading& reading) {
       reading.participation_ratio_quadratic = reading.participation_ratio_quadratic_centred =
           reading.null_participation_ratio = kNaN;
   reading.eigenvalues.clear();
+  reading.samples = 0;
 }
 
 /// Whether a quarter of the rows is enough to see that a head neither enters nor leaves any
@@ -169,7 +171,8 @@ void Analysis::take_probe(const Capture& capture, const CaptureInfo& info) {
   if (rules.precursor == Precursor::kEither) alpha /= 2;  // two tests may call
   std::vector<PatternNulls> nulls(patterns_.size());
   if (!capture.whole) {
-    nulls = early_nulls(capture, snapshot.heads);
+    // It ended because nothing is near: z is shown, and nothing is called or denied.
+    early_nulls(capture, snapshot.heads);
   } else if (alpha > 0) {  // a level of 0: the probe saves it for a later one
     // The first probe draws all of its null: the critical value is on the page from then on.
     nulls = test_nulls(capture, *plan_, nulls_wanted(probe_number),
@@ -253,9 +256,14 @@ bool Analysis::decided_by(const Capture& capture) const {
     read_probe_attention(layer, *plan_, rest.first(count));
     rest = rest.subspan(count);
   }
+  // What other precursors call by is not looked at here.
+  if (options_.rules.precursor != Precursor::kMargin) return false;
   const auto nulls = early_nulls(capture, readings);
-  for (size_t p = 0; p < patterns_.size(); ++p)
-    if (nulls[p].margin && nulls[p].margin->max_z > kNearZ) return false;
+  const auto circuits = tracker_->readings();
+  for (size_t p = 0; p < patterns_.size(); ++p) {
+    if (is_settled(circuits[p])) continue;
+    if (!nulls[p].margin || !(nulls[p].margin->max_z <= kNearZ)) return false;
+  }
   return std::all_of(readings.begin(), readings.end(), [&](const HeadReading& reading) {
     return reading.finite && far_from_thresholds(*tracker_, *plan_, options_.rules, reading);
   });
@@ -289,7 +297,7 @@ std::vector<NullsWanted> Analysis::nulls_wanted(int64_t probe_number) const {
     const bool settled = is_settled(circuit);
     // A settled circuit's dates are frozen; its tests only let further heads emerge, and full draws
     // cost most there.
-    const bool due = !settled || probe_number % kSettledEvery == 0;
+    const bool due = !settled || (probe_number - 1) % kSettledEvery == 0;
     wanted.push_back({due, due && (!settled || options_.rules.precursor != Precursor::kMargin)});
   }
   return wanted;
