@@ -52,18 +52,18 @@ function costText() {
 
 export function drawFacts() {
   const last = store.rows.at(-1);
-  const probe = store.newest.probe;
   const heads = (store.newest.probe ?? store.newest.train)?.heads.id ?? [];
   const layers = new Set(heads.map((id) => id[0])).size;
   const health = store.run?.health;
   const errors = Object.values(health?.errors ?? {}).reduce((sum, n) => sum + n, 0);
   const loss = store.rows.findLast((row) => Number.isFinite(num(row.loss)));
+  const gap = store.rows.findLast((row) => Number.isFinite(num(row.repeat_gap)));  // whole probes have one
   writePairs(byId("facts"), [
     ["step", last ? count(last.step) : "–"],
     ["tokens", last ? tokens(num(last.tokens)) : "–"],
     ["loss", loss ? `${figure(num(loss.loss), 4)}` : "–"],
     ["heads", heads.length ? `${heads.length} in ${layers} ${layers === 1 ? "layer" : "layers"}` : "–"],
-    ["repeat gap", probe ? `${figure(num(probe.repeat_gap))} nats` : "–"],
+    ["repeat gap", gap ? `${figure(num(gap.repeat_gap))} nats` : "–"],
     ["cost of monitoring", costText()],
     ["errors", health ? count(errors) : "–"],
   ]);
@@ -121,8 +121,9 @@ export function drawTraining(axis) {
   const probes = store.rows.filter((row) => row.source === "probe");
   runCharts.loss.show({x: x(store.rows), xLog, series: [
     {label: "loss", values: store.rows.map((row) => num(row.loss)), colour: "--line-3"}]});
-  runCharts.gap.show({x: x(probes), xLog, series: [
-    {label: "gap", values: probes.map((row) => num(row.repeat_gap)), colour: "--line-1"}]});
+  const gaps = probes.filter((row) => Number.isFinite(num(row.repeat_gap)));
+  runCharts.gap.show({x: x(gaps), xLog, series: [
+    {label: "gap", values: gaps.map((row) => num(row.repeat_gap)), colour: "--line-1"}]});
   const patterns = [...new Set(probes.flatMap((row) => row.circuits.map((circuit) => circuit.pattern)))].slice(0, 8);
   runCharts.best.show({x: x(probes), xLog, yLog: true, series: patterns.map((pattern, i) => ({
     label: pattern, colour: `--line-${i % 4 + 1}`, dash: Math.floor(i / 4) * 2 + (i % 4 === 3 ? 1 : 0),
