@@ -80,7 +80,9 @@ CsvReader::CsvReader(std::istream& stream, std::string name)
 }
 
 void CsvReader::find_places() {
-  static const std::regex kCheckpoint(R"((?:step[_ ]?)?(\d+)(?:[-_ ]tokens[_ ]?([0-9.]+)b)?)");
+  // Bounded: std::regex recurses once for each repetition.
+  static const std::regex kCheckpoint(
+      R"((?:step[_ ]?)?(\d{1,18})(?:[-_ ]tokens[_ ]?([0-9.]{1,18})b)?)");
   const bool by_head = !find("head");
   if (!by_head && find("step")) return;
   std::vector<std::string> others;

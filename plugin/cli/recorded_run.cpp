@@ -78,7 +78,6 @@ class Collector {
   size_t phase_of_row();
   Series& advance(const SeriesKey& key, int64_t step);
   void note_context();
-  void note_threshold(const std::string& pattern);
   void take_reading(const std::string& pattern, size_t column, int64_t step, HeadId head);
   double optional_number(std::optional<size_t> column) const {
     return column ? csv_.number(*column) : kNaN;
@@ -140,19 +139,6 @@ void Collector::note_context() {
   run_.context = context;
 }
 
-void Collector::note_threshold(const std::string& pattern) {
-  if (!columns_.formed_threshold || arguments_.context) return;
-  const double threshold = csv_.number(*columns_.formed_threshold);
-  if (std::isnan(threshold)) return;
-  if (!(threshold > 0) || !std::isfinite(threshold))
-    throw csv_.error(*columns_.formed_threshold, "is no selectivity above 0");
-  const auto [known, is_new] = run_.formed_thresholds.try_emplace(pattern, threshold);
-  if (known->second != threshold)
-    throw csv_.error(*columns_.formed_threshold,
-                     "differs from an earlier one of pattern '" + pattern +
-                         "'; give --context with the tokens that the probe's query sees");
-}
-
 void Collector::take_row() {
   ++run_.rows;
   const int64_t step = csv_.count(columns_.step, std::numeric_limits<int64_t>::max());
@@ -178,7 +164,8 @@ void Collector::take_reading(const std::string& pattern, size_t column, int64_t 
   if (columns_.selectivity) {  // with one column a pattern, these could be of any of them
     row.reading.figures.mass = optional_number(columns_.mass);
     row.reading.figures.margin = optional_number(columns_.margin);
-    note_threshold(pattern);
+    if (columns_.formed_threshold && !arguments_.context)
+      note_threshold(csv_, *columns_.formed_threshold, pattern, run_.formed_thresholds);
   }
   if (!std::isfinite(row.reading.figures.selectivity)) {
     ++run_.skipped;

@@ -8,6 +8,7 @@
 
 #include "headscope/snapshot.h"
 #include "plugin/cli/commands.h"
+#include "plugin/cli/recorded_thresholds.h"
 
 namespace headscope::cli {
 
@@ -36,9 +37,7 @@ struct RecordedRun {
   std::vector<HeadId> heads;          ///< ascending
   std::vector<Stretch> stretches;
   std::optional<int64_t> context;  ///< of the `context` column
-  /// Of the `formed_threshold` column: selectivity that formed needed in the run itself, by
-  /// pattern.
-  std::map<std::string, double> formed_thresholds;
+  RecordedThresholds formed_thresholds;
   int64_t rows = 0;
   int64_t skipped = 0;  ///< selectivity empty or not finite
   /// Rows after which another row of the same pattern, head and step came in their stretch.

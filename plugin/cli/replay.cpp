@@ -1,9 +1,7 @@
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 
 #include "headscope/circuits.h"
-#include "headscope/screen.h"
 #include "plugin/cli/commands.h"
 #include "plugin/cli/input.h"
 #include "plugin/cli/json_text.h"
@@ -43,26 +41,6 @@ struct Thresholds {
   std::string source;  ///< in words
 };
 
-/// The context at which standard patterns have the thresholds that the run recorded: the probe's
-/// span, smaller than its rows where it has a window. nullopt when there is none.
-std::optional<int64_t> span_of(const std::vector<Pattern>& patterns, const RecordedRun& run) {
-  std::optional<int64_t> span;
-  const auto standard = standard_patterns();
-  for (const auto& pattern : patterns) {
-    const auto recorded = run.formed_thresholds.find(pattern.name);
-    const bool known = std::any_of(standard.begin(), standard.end(),
-                                   [&](const Pattern& p) { return p.name == pattern.name; });
-    if (recorded == run.formed_thresholds.end() || !known) continue;
-    const double at = 1 + recorded->second * (kPublishedContext - 1) / pattern.formed_at_256;
-    if (!(at >= 2 && at < INT32_MAX)) return std::nullopt;
-    span = std::llround(at);
-    if (std::abs(scaled_threshold(pattern.formed_at_256, *span) - recorded->second) >
-        1e-9 * recorded->second)
-      return std::nullopt;
-  }
-  return span;
-}
-
 Thresholds thresholds_of(const RecordedRun& run, const ReplayArguments& arguments,
                          const CircuitRules& rules) {
   Thresholds result;
@@ -77,15 +55,8 @@ Thresholds thresholds_of(const RecordedRun& run, const ReplayArguments& argument
     result.source = "none given";
   }
   if (run.formed_thresholds.empty() || !rules.scale_to_context) return result;
-  result.context = span_of(result.patterns, run).value_or(result.context);
+  result.context = apply_recorded(run.formed_thresholds, result.patterns, result.context);
   result.source = "column formed_threshold";
-  for (auto& pattern : result.patterns) {
-    const auto recorded = run.formed_thresholds.find(pattern.name);
-    if (recorded == run.formed_thresholds.end()) continue;
-    const double scale = scaled_threshold(1, result.context);
-    if (scale * pattern.formed_at_256 != recorded->second)
-      pattern.formed_at_256 = recorded->second / scale;
-  }
   return result;
 }
 

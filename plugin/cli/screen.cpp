@@ -224,8 +224,10 @@ std::string screen_to_text(const RecordedScreen& recorded, const std::vector<Scr
 
 std::string screen(const ScreenArguments& arguments) {
   const ScreenRules rules = screen_rules_named(arguments.rules);
-  const RecordedScreen recorded = read_recorded_screen(arguments);
-  const int64_t context = arguments.context.value_or(recorded.context.value_or(kScreenContext));
+  RecordedScreen recorded = read_recorded_screen(arguments);
+  int64_t context = arguments.context.value_or(recorded.context.value_or(kScreenContext));
+  if (rules.scale_to_context)
+    context = apply_recorded(recorded.formed_thresholds, recorded.patterns, context);
   std::vector<ScreenAnswer> answers;
   std::vector<std::vector<std::optional<size_t>>> labelings;
   for (const auto& batch : recorded.batches) {

@@ -151,13 +151,16 @@ RecordedScreen read_recorded_screen(const ScreenArguments& arguments) {
   CsvReader csv(input.stream(), input.name());
   const SourceFilter filter(csv, arguments.source);
   const ScreenedRows reader(csv);
-  const auto context = csv.find("context");
+  const auto context = csv.find("context"), threshold = csv.find("formed_threshold");
   RecordedScreen screen;
   std::vector<ScreenedRow> rows;
   while (csv.next()) {
     if (!filter.admits(csv)) continue;
     reader.take_row(rows);
-    if (!context || arguments.context) continue;
+    if (arguments.context) continue;
+    if (threshold && !rows.back().pattern.empty())
+      note_threshold(csv, *threshold, rows.back().pattern, screen.formed_thresholds);
+    if (!context) continue;
     const int64_t here = csv.count(*context, std::numeric_limits<int32_t>::max());
     if (screen.context && *screen.context != here)
       throw csv.error(*context, "differs from " + std::to_string(*screen.context) +

@@ -29,7 +29,6 @@ class Verification {
   int64_t attempt = 0;  ///< chooses the held-out rows
   AblationTrial trial;
 
-  bool done() const { return !trial.losses.baseline.empty() && !trial.next(); }
   /// Losses without ablation at the sitting's weights.
   void sit(std::vector<double> now);
   /// Losses of the pass that trial.next() names.

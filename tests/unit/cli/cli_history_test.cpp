@@ -104,6 +104,38 @@ TEST_F(CliHistory, GivesReplayTheThresholdsOfAWindow) {
   EXPECT_EQ(reference["definition"]["formed_selectivity"]["induction"]["at_context"], 50);
 }
 
+TEST_F(CliHistory, GivesScreenTheThresholdsOfAWindow) {
+  Snapshot snapshot = windowed_probe(1);
+  // Read at several query positions: its threshold scales with fewer tokens than induction's.
+  snapshot.patterns.push_back("previous-token");
+  snapshot.circuits.resize(3);
+  snapshot.circuits[2].formed_threshold = scaled_threshold(100, 90);  // 34.9
+  snapshot.heads[0].patterns.push_back({.selectivity = 40});
+  const auto sink = open_history({.run_dir = folder_.path(), .facts = {}, .log = {}});
+  sink->publish(std::make_shared<const Snapshot>(snapshot));
+  sink->close();
+  const auto file = saved(cli::history({.run_dir = folder_.path()}));
+  const auto screened = [&](const std::string& rules, std::optional<int64_t> context) {
+    return nlohmann::json::parse(cli::screen(
+        {.file = file, .step = {}, .context = context, .rules = rules, .top = {}, .json = true}));
+  };
+  const auto found = screened("headscope", {});
+  const auto& stated = found["definition"];
+  EXPECT_EQ(stated["context"], 128);
+  EXPECT_DOUBLE_EQ(stated["class_selectivity"].get<double>(), scaled_threshold(30, 128));
+  const auto at_context = [&](const char* pattern) {
+    return stated["formed_selectivity"][pattern]["at_context"].get<double>();
+  };
+  EXPECT_EQ(at_context("induction"), scaled_threshold(50, 128));
+  EXPECT_NEAR(at_context("previous-token"), scaled_threshold(100, 90), 1e-12);
+  EXPECT_NEAR(at_context("mine"), 7, 1e-12);
+  for (const char* pattern : {"induction", "previous-token", "mine"})
+    EXPECT_EQ(found["screens"][0]["circuits"][pattern].size(), 1u) << pattern;
+  EXPECT_EQ(screened("headscope", 1024)["screens"][0]["circuits"]["induction"].size(), 0u);
+  EXPECT_EQ(
+      screened("reference", {})["definition"]["formed_selectivity"]["induction"]["at_context"], 50);
+}
+
 TEST_F(CliHistory, NamesThePhasesOfARunThatCountsStepsAnew) {
   const auto sink = open_history({.run_dir = folder_.path(), .facts = {}, .log = {}});
   double clock = 1e9, participation_ratio = 3;

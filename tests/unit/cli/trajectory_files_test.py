@@ -5,7 +5,7 @@ import math
 import os
 import unittest
 
-from command import DATA, Refusals, answer, main, states
+from command import DATA, Refusals, answer, main, run, states
 
 PYTHIA = os.path.join(DATA, "pythia1b_reference.json")
 PYTHIA_SELECTIVITY = os.path.join(DATA, "published_pythia1b_selectivity.csv")
@@ -74,6 +74,10 @@ class Wide(Refusals):
     def test_revision_names_carry_tokens(self):
         text = "head,step1000-tokens2B,step2000-tokens4B\nL0_H0,3,3\n"
         self.assertAlmostEqual(integrals(answer("rank", "-", text=text))[0, 0], 2 * math.log(2))
+
+    def test_a_column_name_without_end_is_no_checkpoint(self):
+        done = run("rank", "--axis", "step", "-", text="head," + "7" * 400_000 + "\n0.1,5\n")
+        self.assertEqual(done.returncode, 2, done.stderr[:200])
 
     def test_a_column_or_array_of_selectivities(self):
         want = [("emerging", 300), ("formed", 300)]
