@@ -143,6 +143,29 @@ TEST_P(Verdicts, AreEnteredAndHoldUntilLost) {
   EXPECT_THAT(told(run.probes({1, 1}), false), ElementsAre("lost@70"));
 }
 
+// The heads did not matter when they were tried first; an effect above all that this allowed for is
+// not nothing, even when a later attempt cannot say what it is.
+TEST(Verdicts, AnEffectBeyondNotCausalsIntervalTakesItBack) {
+  for (const auto& [low, after] : {std::pair{.05, kNotCausal}, std::pair{2.8, kInconclusive}}) {
+    TrackedRun run;
+    run.probes({60, 60});
+    AblationReport none = run.report(kNotCausal);
+    none.effect_low = -.02;
+    none.effect_high = .06;
+    run.tracker.apply_verdict(none, 1, 2);
+    ASSERT_EQ(run.circuit().state, kNotCausal);
+    TrackedRun restored;
+    restored.tracker.load(run.tracker.save());
+    AblationReport later = run.report(kInconclusive);
+    later.effect_low = low;
+    later.effect_high = 3.2;
+    for (auto* tracker : {&run.tracker, &restored.tracker}) {
+      tracker->apply_verdict(later, 1, 2);
+      EXPECT_EQ(tracker->readings()[0].state, after) << low;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Verdicts,
                          testing::Values(kVerified, kNotCausal, kUnspecific, kInconclusive));
 

@@ -6,6 +6,7 @@
 #include <random>
 #include <stdexcept>
 
+#include "csrc/circuits/intervals.h"
 #include "headscope/null_test.h"
 #include "headscope/snapshot.h"
 
@@ -54,6 +55,20 @@ TEST(EffectBound, CallsAMarginFarAboveTheFloorAndNoOther) {
   EXPECT_NEAR(result.excess[1], 3, .4);
   EXPECT_LT(result.p_value, 1e-5);
   EXPECT_EQ(result.rows, kRows);
+}
+
+TEST(EffectBound, SharesItsLevelAmongTheHeads) {
+  std::mt19937 engine(5);
+  std::normal_distribution<double> normal;
+  for (const int64_t heads : {1, 16, 384}) {
+    auto table = queries(heads, engine);
+    for (int64_t head = 0; head < heads; ++head)
+      fill(table, head, [&](size_t, int64_t) { return normal(engine); });
+    const auto result = effect_bound_test(table, kFloor, 1e-4);
+    const double tail = 1e-4 / static_cast<double>(heads);
+    // 32 rows are fewer clusters than 48 positions.
+    EXPECT_NEAR(circuits::student_tail(result.critical_z, kRows - 1), tail, 1e-6 * tail);
+  }
 }
 
 TEST(EffectBound, IsTheSumOfBothClusteredVariances) {

@@ -36,6 +36,40 @@ TEST(HeadStates, EmergingToFormedOnTwoProbesInARow) {
   EXPECT_THAT(told(run.probes({50, 49, 50, 50}), true), ElementsAre("formed@60"));
 }
 
+// A head that only likes near keys gives a position pattern enough attention; its test says no.
+TEST(HeadStates, WhatItsOwnTestDeniesDoesNotForm) {
+  TrackedRun run;
+  const auto tested = [](double z) {
+    NullTestResult test;
+    test.z = {z, 0};
+    test.excess = {z, 0};
+    test.beats = {z > 4, false};
+    test.significant = z > 4;
+    test.critical_z = 4;
+    return std::vector<PatternNulls>{{.margin = test, .mass = {}}, {}};
+  };
+  run.nulls = tested(1);
+  run.probes({60, 60, 60});
+  EXPECT_EQ(run.head(), kDormant);
+  // Probes without a test do not lift what the last one said.
+  run.nulls = std::vector<PatternNulls>(2);
+  run.probes({60, 60, 60});
+  EXPECT_EQ(run.head(), kDormant);
+  TrackedRun restored;
+  restored.tracker.load(run.tracker.save());
+  restored.nulls = run.nulls;
+  restored.step = run.step;
+  restored.probes({60, 60, 60});
+  EXPECT_EQ(restored.head(), kDormant);
+  run.nulls = tested(9);
+  run.probes({60, 60});
+  EXPECT_EQ(run.head(), kFormed);
+  // Once formed it leaves by its attention alone.
+  run.nulls = tested(1);
+  run.probes({60, 60, 60});
+  EXPECT_EQ(run.head(), kFormed);
+}
+
 TEST(HeadStates, AJumpIsEmergingAndFormedAtOnce) {
   TrackedRun run;
   EXPECT_THAT(told(run.probes({1, 60, 60}), true), ElementsAre("emerging@30", "formed@30"));
