@@ -49,6 +49,7 @@ CircuitRules CircuitRules::reference() {
   rules.mass_floor = 0;
   rules.leave_fraction = 1;
   rules.scale_to_context = false;
+  rules.previous_token_by_class = true;
   rules.name = "reference";
   return rules;
 }

@@ -61,6 +61,18 @@ std::string emerging_text(const CircuitRules& rules, const PatternNulls& nulls) 
   return selectivity + (rules.precursor == Precursor::kSelectivity ? "" : " (no null was drawn)");
 }
 
+bool needs_class(const TrackerSetup& setup, size_t pattern) {
+  const std::string& name = setup.patterns[pattern].name;
+  return setup.rules.previous_token_by_class &&
+         (name == "previous-token" || name == "previous_token");
+}
+
+double class_threshold(const TrackerSetup& setup, size_t pattern) {
+  const CircuitRules& rules = setup.rules;
+  return rules.scale_to_context ? scaled_threshold(rules.class_at_256, setup.contexts[pattern])
+                                : rules.class_at_256;
+}
+
 }  // namespace
 
 double TrackerSetup::threshold(size_t pattern) const {
@@ -120,9 +132,11 @@ HeadEvidence weigh(const TrackerSetup& setup, const ProbeEvidence& probe, size_t
 
   if (std::isnan(figures.selectivity)) return evidence;
   const double threshold = setup.threshold(pattern);
+  const bool of_class = !needs_class(setup, pattern) ||
+                        best_pattern(reading.patterns, class_threshold(setup, pattern)) == pattern;
   const auto reaches = [&](double part) {
     const bool enough_mass = std::isnan(figures.mass) || figures.mass >= part * rules.mass_floor;
-    return figures.selectivity >= part * threshold && enough_mass;
+    return figures.selectivity >= part * threshold && enough_mass && of_class;
   };
   evidence.formed = answer(reaches(1));
   evidence.left = answer(!reaches(rules.leave_fraction));
@@ -147,11 +161,13 @@ std::string rule_text(const TrackerSetup& setup, const ProbeEvidence& probe, siz
               " at T = " + std::to_string(setup.contexts[pattern]);
       if (rules.scale_to_context) text += " (" + at_256 + " at T = 256)";
       if (rules.mass_floor > 0) text += " and mass, where measured, >= " + number(rules.mass_floor);
+      if (needs_class(setup, pattern)) text += " and the best class";
       break;
     default:
       text += "selectivity < " + number(rules.leave_fraction * threshold);
       if (rules.mass_floor > 0)
         text += " or mass < " + number(rules.leave_fraction * rules.mass_floor);
+      if (needs_class(setup, pattern)) text += " or another class";
   }
   return text + ", " + std::to_string(rules.probes_in_a_row) +
          (rules.probes_in_a_row == 1 ? " probe" : " probes in a row");

@@ -7,7 +7,7 @@
 namespace headscope::circuits {
 namespace {
 
-constexpr int kVersion = 2;
+constexpr int kVersion = 3;
 constexpr const char* kKind = "circuits";
 
 json rules_to_json(const CircuitRules& rules) {
@@ -21,6 +21,7 @@ json rules_to_json(const CircuitRules& rules) {
           {"leave_fraction", rules.leave_fraction},
           {"class_at_256", rules.class_at_256},
           {"scale_to_context", rules.scale_to_context},
+          {"previous_token_by_class", rules.previous_token_by_class},
           {"retry_probes", rules.retry_probes}};
 }
 

@@ -49,6 +49,8 @@ struct CircuitRules {
   /// Thresholds follow the keys that share attention, x(T) = x(256) (T - 1) / 255; false: x(256)
   /// at any T.
   bool scale_to_context = true;
+  /// `formed` in previous-token (previous_token) needs that class too, the best of the patterns.
+  bool previous_token_by_class = false;
   /// Fewest probes between two verifications of one circuit. Doubles with every further one since
   /// the circuit formed.
   int64_t retry_probes = 8;
@@ -56,8 +58,8 @@ struct CircuitRules {
   std::string name = "headscope";
 
   /// The paper's screens: emerging at selectivity 2, formed at 50 / 100 / 30 whatever T, the first
-  /// probe counts, no mass floor, no hysteresis, no null test; name "reference". (The paper's
-  /// previous-token circuit also asks for the best class: best_pattern.)
+  /// probe counts, no mass floor, no hysteresis, no null test, previous-token by class too; name
+  /// "reference".
   HEADSCOPE_API static CircuitRules reference();
 };
 

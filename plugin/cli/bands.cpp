@@ -21,14 +21,14 @@ Moment moment_of(const CircuitReading& circuit, Milestone milestone) {
   return {circuit.formed_step, circuit.formed_tokens};
 }
 
-Band band_of(const std::vector<double>& dates, double factor_of_one) {
+Band band_of(const std::vector<Censored>& dates, double factor_of_one) {
   Band band;
   band.references = std::ssize(dates);
-  for (const double date : dates) {
-    if (std::isnan(date)) continue;
+  for (const Censored& date : dates) {
+    if (std::isnan(date.by)) continue;
     ++band.dated;
-    band.low = std::fmin(band.low, date);
-    band.high = std::fmax(band.high, date);
+    band.low = std::fmin(band.low, date.after);
+    band.high = std::fmax(band.high, date.by);
   }
   if (band.dated == 1) {
     band.factor = factor_of_one;
@@ -38,12 +38,13 @@ Band band_of(const std::vector<double>& dates, double factor_of_one) {
   return band;
 }
 
-Standing standing_of(const Band& band, double date, double end) {
+Standing standing_of(const Band& band, const Censored& date, double not_by) {
   if (band.dated == 0) return {"no band", kNaN};
-  if (std::isnan(date))
-    return end > band.high ? Standing{"absent", end / band.high} : Standing{"not due yet", kNaN};
-  if (date > band.high) return {"late", date / band.high};
-  if (date < band.low) return {"early", band.low / date};
+  if (std::isnan(date.by))
+    return not_by >= band.high ? Standing{"absent", not_by / band.high}
+                               : Standing{"not due yet", kNaN};
+  if (date.after >= band.high) return {"late", date.after / band.high};
+  if (date.by <= band.low) return {"early", band.low / date.by};
   return {"in band", kNaN};
 }
 

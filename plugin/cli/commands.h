@@ -29,7 +29,8 @@ std::string replay(const ReplayArguments& arguments);
 
 struct ScreenArguments {
   std::string file;
-  std::optional<int64_t> step;  ///< the last
+  std::optional<int64_t> step;            ///< the last
+  std::optional<std::string> phase = {};  ///< the last row's
   std::optional<int64_t> context;
   std::string rules = "headscope";
   std::optional<int64_t> top;  ///< round(.18 n)
@@ -63,6 +64,7 @@ struct CompareArguments {
   double band_factor = 2;                    ///< width of the band of one reference run
   std::optional<double> batch = {};          ///< sequences of a training step, for the prior
   std::optional<double> context = {};        ///< tokens of a training sequence, for the prior
+  bool force = false;                        ///< goes on where definitions differ
   bool json = false;
 };
 /// Circuits, dates and integrals of several runs side by side.

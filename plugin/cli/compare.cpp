@@ -4,11 +4,11 @@
 #include <cmath>
 #include <filesystem>
 #include <set>
-#include <type_traits>
+#include <string>
+#include <utility>
 
 #include "headscope/comparison.h"
 #include "headscope/configuration_prior.h"
-#include "headscope/fields.h"
 #include "plugin/cli/bands.h"
 #include "plugin/cli/commands.h"
 #include "plugin/cli/compared_run.h"
@@ -35,7 +35,7 @@ ordered_json runs_to_json(const Runs& runs) {
                     {"name", runs[r].name},
                     {"directory", runs[r].directory},
                     {"heads", runs[r].heads()},
-                    {"probes", runs[r].probes},
+                    {"probes", runs[r].probes.size()},
                     {"end", moment_to_json(runs[r].end)},
                     {"parts", runs[r].parts.size()}});
   return list;
@@ -48,12 +48,12 @@ void for_each_pair(const Runs& runs, const Visit& visit) {
     for (size_t b = a + 1; b < runs.size(); ++b) visit(a, b);
 }
 
-// Of one pattern, by its number.
+// Of one pattern.
 
-ordered_json circuits_to_json(const Runs& runs, size_t pattern) {
+ordered_json circuits_to_json(const Runs& runs, const std::string& pattern) {
   ordered_json list = ordered_json::array();
   for (size_t r = 0; r < runs.size(); ++r) {
-    const CircuitReading& circuit = runs[r].circuits[pattern];
+    const CircuitReading& circuit = runs[r].circuit(pattern);
     const auto heads = formed_heads(circuit);
     ordered_json layers = ordered_json::array();
     for (const auto& [layer, of_model] : runs[r].heads_of_layer) {
@@ -79,25 +79,27 @@ ordered_json circuits_to_json(const Runs& runs, size_t pattern) {
   return list;
 }
 
-ordered_json overlap_to_json(const Runs& runs, size_t pattern) {
+ordered_json overlap_to_json(const Runs& runs, const std::string& pattern) {
   ordered_json pairs = ordered_json::array();
   for_each_pair(runs, [&](size_t a, size_t b) {
-    const auto first = formed_heads(runs[a].circuits[pattern]);
-    const auto second = formed_heads(runs[b].circuits[pattern]);
-    pairs.push_back(
-        {{"runs", {a + 1, b + 1}},
-         {"jaccard", jaccard(first, second)},
-         {"by_chance", expected_jaccard(std::ssize(first), std::ssize(second), runs[a].heads())},
-         {"both_empty", first.empty() && second.empty()}});
+    const auto first = formed_heads(runs[a].circuit(pattern));
+    const auto second = formed_heads(runs[b].circuit(pattern));
+    pairs.push_back({{"runs", {a + 1, b + 1}},
+                     {"jaccard", jaccard(first, second)},
+                     {"by_chance",
+                      runs[a].heads_of_layer == runs[b].heads_of_layer
+                          ? expected_jaccard(std::ssize(first), std::ssize(second), runs[a].heads())
+                          : kNaN},
+                     {"both_empty", first.empty() && second.empty()}});
   });
   return pairs;
 }
 
 /// Heads of the circuits of several runs, those of most runs first.
-ordered_json shared_to_json(const Runs& runs, size_t pattern) {
+ordered_json shared_to_json(const Runs& runs, const std::string& pattern) {
   std::map<HeadId, std::vector<size_t>> in_runs;
   for (size_t r = 0; r < runs.size(); ++r)
-    for (const HeadId id : formed_heads(runs[r].circuits[pattern])) in_runs[id].push_back(r + 1);
+    for (const HeadId id : formed_heads(runs[r].circuit(pattern))) in_runs[id].push_back(r + 1);
   std::vector<std::pair<HeadId, std::vector<size_t>>> shared;
   for (const auto& entry : in_runs)
     if (entry.second.size() > 1) shared.push_back(entry);
@@ -123,13 +125,13 @@ const char* reading_of(double overlap) {
 }
 
 /// Each run's circuit before and after its data shifted.
-ordered_json shifts_to_json(const Runs& runs, size_t pattern) {
+ordered_json shifts_to_json(const Runs& runs, const std::string& pattern) {
   ordered_json list = ordered_json::array();
   for (size_t r = 0; r < runs.size(); ++r) {
     const auto& parts = runs[r].parts;
     for (size_t p = 1; p < parts.size(); ++p) {
-      const auto before = formed_heads(parts[p - 1].circuits[pattern]);
-      const auto after = formed_heads(parts[p].circuits[pattern]);
+      const auto before = formed_heads(parts[p - 1].circuit(pattern));
+      const auto after = formed_heads(parts[p].circuit(pattern));
       const double overlap = jaccard(before, after);
       list.push_back(
           {{"run", r + 1},
@@ -165,16 +167,15 @@ std::map<HeadId, std::string> heads_by(const ComparedRun& run, const std::string
 }
 
 /// At which share of the run what share of the final heads could be told.
-ordered_json recall_to_json(const Runs& runs, size_t pattern, Axis axis) {
+ordered_json recall_to_json(const Runs& runs, const std::string& pattern, Axis axis) {
   ordered_json list = ordered_json::array();
   for (size_t r = 0; r < runs.size(); ++r) {
-    const auto final_heads = formed_heads(runs[r].circuits[pattern]);
+    const auto final_heads = formed_heads(runs[r].circuit(pattern));
     if (final_heads.empty() || !goes_on(runs[r], axis)) continue;
     const double end = place_of(runs[r].end, axis);
     ordered_json points = ordered_json::array();
     for (const double fraction : kFractions) {
-      const auto states =
-          heads_by(runs[r], runs[r].circuits[pattern].pattern, fraction * end, axis);
+      const auto states = heads_by(runs[r], pattern, fraction * end, axis);
       int64_t emerging = 0, formed = 0;
       for (const HeadId id : final_heads) {
         const auto found = states.find(id);
@@ -195,61 +196,65 @@ ordered_json recall_to_json(const Runs& runs, size_t pattern, Axis axis) {
   return list;
 }
 
-/// All figures of a report; of lists their lengths, heads but for.
-ordered_json report_to_json(const AblationReport& report) {
-  ordered_json object;
-  for_each_field<AblationReport>([&](const auto& field) {
-    const auto& value = report.*field.member;
-    using Value = std::remove_cvref_t<decltype(value)>;
-    const std::string name(field.name);
-    if constexpr (std::is_same_v<Value, CircuitState>)
-      object[name] = to_string(value);
-    else if constexpr (std::is_same_v<Value, std::vector<HeadId>>)
-      object[name] = heads_to_json(value);
-    else if constexpr (std::is_arithmetic_v<Value> || std::is_same_v<Value, std::string>)
-      object[name] = value;
-    else
-      object[name] = value.size();
-  });
-  return object;
-}
-
 /// The last report of each metric and run.
-ordered_json ablations_to_json(const Runs& runs, size_t pattern) {
+ordered_json ablations_to_json(const Runs& runs, const std::string& pattern) {
   ordered_json list = ordered_json::array();
   for (size_t r = 0; r < runs.size(); ++r) {
     std::map<std::string, std::pair<const AblationReport*, int64_t>> last;
     for (const auto& report : runs[r].ablations) {
-      if (report.pattern != runs[r].circuits[pattern].pattern) continue;
+      if (report.pattern != pattern) continue;
       auto& entry = last[report.metric];
       entry = {&report, entry.second + 1};
     }
     for (const auto& [metric, entry] : last) {
       ordered_json object = {{"run", r + 1}, {"reports", entry.second}};
-      object.update(report_to_json(*entry.first));
+      object.update(to_json(*entry.first, Lists::kLengths));
       list.push_back(std::move(object));
     }
   }
   return list;
 }
 
-ordered_json bands_to_json(const Runs& runs, const Runs& references, size_t pattern, Axis axis,
-                           double factor_of_one) {
+/// A date with the probe before it.
+Censored censored(const ComparedRun& run, const Moment& date, Axis axis) {
+  Censored place = {kNaN, place_of(date, axis)};
+  if (std::isnan(place.by)) return place;
+  place.after = 0;
+  for (size_t p = 1; p < run.probes.size(); ++p) {
+    const double before = place_of(run.probes[p - 1], axis);
+    if (run.probes[p].step == date.step && place_of(run.probes[p], axis) == place.by &&
+        before < place.by)
+      place.after = std::max(place.after, before);
+  }
+  return place;
+}
+
+/// The farthest probe but the last: what the last one showed first would not be confirmed yet.
+double not_confirmed_by(const ComparedRun& run, Axis axis) {
+  double farthest = kNaN;
+  for (size_t p = 0; p + 1 < run.probes.size(); ++p)
+    farthest = std::fmax(farthest, place_of(run.probes[p], axis));
+  return farthest;
+}
+
+ordered_json bands_to_json(const Runs& runs, const Runs& references, const std::string& pattern,
+                           Axis axis, double factor_of_one) {
   ordered_json list = ordered_json::array();
   for (const Milestone milestone : {Milestone::kEmerging, Milestone::kFormed}) {
-    std::vector<double> dates;
+    std::vector<Censored> dates;
     for (const auto& run : references)
-      dates.push_back(place_of(moment_of(run.circuits[pattern], milestone), axis));
+      dates.push_back(censored(run, moment_of(run.circuit(pattern), milestone), axis));
     const Band band = band_of(dates, factor_of_one);
     ordered_json standings = ordered_json::array();
     for (size_t r = 0; r < runs.size(); ++r) {
-      const double date = place_of(moment_of(runs[r].circuits[pattern], milestone), axis);
-      const double end = place_of(runs[r].reached, axis);
-      const Standing standing = standing_of(band, date, end);
+      const Censored date = censored(runs[r], moment_of(runs[r].circuit(pattern), milestone), axis);
+      const double not_by = not_confirmed_by(runs[r], axis);
+      const Standing standing = standing_of(band, date, not_by);
       standings.push_back({{"run", r + 1},
                            {"standing", standing.verdict},
-                           {to_string(axis), date},
-                           {"end", end},
+                           {to_string(axis), date.by},
+                           {"after", date.after},
+                           {"not_by", std::isnan(date.by) ? not_by : kNaN},
                            {"ratio", standing.ratio}});
     }
     ordered_json object = {{"milestone", to_string(milestone)},
@@ -261,7 +266,8 @@ ordered_json bands_to_json(const Runs& runs, const Runs& references, size_t patt
                            {"factor", band.factor},
                            {"runs", standings}};
     if (band.dated == 1)
-      object["note"] = "a band of one run has no width: its date divided and multiplied by factor";
+      object["note"] =
+          "a band of one run has no width: its interval is made wider by factor to both sides";
     list.push_back(std::move(object));
   }
   return list;
@@ -317,6 +323,35 @@ Runs read_runs(const std::vector<std::string>& directories, const std::vector<in
   return runs;
 }
 
+/// In which points any two of the runs, or one within itself, are of different definitions.
+std::vector<std::string> differences_of(const Runs& runs, const Runs& references) {
+  std::vector<const ComparedRun*> all;
+  for (const Runs* some : {&runs, &references})
+    for (const auto& run : *some) all.push_back(&run);
+  std::vector<std::string> found;
+  for (size_t b = 0; b < all.size(); ++b) {
+    for (const auto& change : all[b]->changes) found.push_back(all[b]->directory + ": " + change);
+    for (size_t a = 0; a < b; ++a)
+      for (auto& difference : differences(*all[b], *all[a])) found.push_back(std::move(difference));
+  }
+  return found;
+}
+
+/// Patterns that all runs have, in the order of the first.
+std::vector<std::string> common_patterns(const Runs& runs, const Runs& references) {
+  std::vector<std::string> common;
+  for (const auto& circuit : runs.front().circuits) common.push_back(circuit.pattern);
+  const auto has = [](const std::vector<CircuitReading>& circuits, const std::string& pattern) {
+    return std::any_of(circuits.begin(), circuits.end(),
+                       [&](const auto& circuit) { return circuit.pattern == pattern; });
+  };
+  for (const Runs* some : {&runs, &references})
+    for (const auto& run : *some)
+      for (const auto& part : run.parts)
+        std::erase_if(common, [&](const auto& pattern) { return !has(part.circuits, pattern); });
+  return common;
+}
+
 void check(const CompareArguments& arguments) {
   if (arguments.runs.empty()) throw InputError("no run directory; name one or more");
   std::set<std::string> seen;
@@ -342,25 +377,34 @@ std::string compare(const CompareArguments& arguments) {
   check(arguments);
   const Runs runs = read_runs(arguments.runs, arguments.shifts);
   const Runs references = read_runs(arguments.references, {});
-  for (const Runs* some : {&runs, &references})
-    for (const auto& run : *some) check_definition(run, runs.front());
+  const auto differ = differences_of(runs, references);
+  if (!differ.empty() && !arguments.force)
+    throw InputError(differ.front() +
+                     (differ.size() > 1
+                          ? "; and " + std::to_string(differ.size() - 1) + " more such differences"
+                          : "") +
+                     "; or go on with --force");
+  const auto patterns = common_patterns(runs, references);
   const Axis axis = axis_of(runs, references);
 
   ordered_json answer;
   for (const auto& item : runs.front().definition) answer["definition"][item.what] = item.value;
+  answer["differences"] = differ;
   answer["axis"] = to_string(axis);
   answer["runs"] = runs_to_json(runs);
   answer["references"] = runs_to_json(references);
   answer["integrals"] = integrals_to_json(runs);
   answer["patterns"] = ordered_json::array();
-  for (size_t p = 0; p < runs.front().circuits.size(); ++p) {
-    ordered_json pattern = {
-        {"pattern", runs.front().circuits[p].pattern}, {"circuits", circuits_to_json(runs, p)},
-        {"overlap", overlap_to_json(runs, p)},         {"shared", shared_to_json(runs, p)},
-        {"shifts", shifts_to_json(runs, p)},           {"recall", recall_to_json(runs, p, axis)},
-        {"ablations", ablations_to_json(runs, p)}};
+  for (const std::string& name : patterns) {
+    ordered_json pattern = {{"pattern", name},
+                            {"circuits", circuits_to_json(runs, name)},
+                            {"overlap", overlap_to_json(runs, name)},
+                            {"shared", shared_to_json(runs, name)},
+                            {"shifts", shifts_to_json(runs, name)},
+                            {"recall", recall_to_json(runs, name, axis)},
+                            {"ablations", ablations_to_json(runs, name)}};
     if (!references.empty())
-      pattern["bands"] = bands_to_json(runs, references, p, axis, arguments.band_factor);
+      pattern["bands"] = bands_to_json(runs, references, name, axis, arguments.band_factor);
     answer["patterns"].push_back(std::move(pattern));
   }
   if (arguments.batch) answer["prior"] = prior_to_json(runs, arguments);

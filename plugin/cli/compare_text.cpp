@@ -76,11 +76,15 @@ std::string text_of(const ordered_json& value) { return value.get<std::string>()
 std::string number_of(const ordered_json& value) { return std::to_string(value.get<int64_t>()); }
 
 std::string head_of_answer(const ordered_json& comparison) {
-  std::string text = "Definition of all runs\n";
+  std::string text = comparison["differences"].empty() ? "Definition of all runs\n"
+                                                       : "Definition of the first run\n";
   std::vector<Row> rows;
   for (const auto& [what, value] : comparison["definition"].items())
     rows.push_back({what, text_of(value)});
   text += aligned(rows, "  ") + '\n';
+  for (const auto& difference : comparison["differences"])
+    text += "Not the same: " + text_of(difference) + '\n';
+  if (!comparison["differences"].empty()) text += '\n';
   for (const char* kind : {"runs", "references"}) {
     if (comparison[kind].empty()) continue;
     rows = {{kind == std::string("runs") ? "run" : "reference", "name", "directory", "probes",
@@ -168,12 +172,17 @@ std::string ablations_text(const ordered_json& pattern) {
 
 std::string standing_text(const ordered_json& run, const std::string& axis) {
   const std::string standing = text_of(run["standing"]);
-  const std::string date = count(run[axis]), end = count(run["end"]), ratio = figure(run["ratio"]);
-  if (standing == "late") return "late: " + date + ", " + ratio + " times the band's end";
-  if (standing == "early") return "early: " + date + ", the band begins " + ratio + " times later";
+  const std::string date = count(run[axis]), after = count(run["after"]),
+                    not_by = count(run["not_by"]), ratio = figure(run["ratio"]);
+  if (standing == "late")
+    return "late: after " + after + ", by " + date + "; at least " + ratio +
+           " times the band's end";
+  if (standing == "early")
+    return "early: by " + date + ", the band begins at least " + ratio + " times later";
   if (standing == "absent")
-    return "absent at " + end + ", " + ratio + " times the band's end, where the references had it";
-  if (standing == "not due yet") return "not due yet at " + end;
+    return "absent at " + not_by + ", " + ratio +
+           " times the band's end, where the references had it";
+  if (standing == "not due yet") return "not due yet at " + not_by;
   return standing + (date == "-" ? "" : ": " + date);
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <set>
 
 #include "headscope/built_in_sinks.h"
@@ -67,37 +66,51 @@ std::vector<DefinitionItem> stated_definition(const Snapshot& probe) {
        "give the runs the same ProbeOptions::window, thresholds and CircuitRules"},
       {"selectivity controls", probe.controls, "give the runs the same ProbeOptions::controls"},
       // A probe that ended early has no spectrum.
-      {"probe rows in a spectrum", std::to_string(samples_of(probe)),
+      {"probe rows in a spectrum",
+       samples_of(probe) > 0 ? std::to_string(samples_of(probe)) : "not known",
        "give the runs the same ProbeOptions::examples", samples_of(probe) > 0},
       {"integral axis", probe.integral_axis, "give the runs the same Options::integral"},
   };
 }
 
-/// The first item in which two definitions differ.
-std::optional<size_t> difference(const std::vector<DefinitionItem>& a,
-                                 const std::vector<DefinitionItem>& b) {
-  for (size_t i = 0; i < a.size(); ++i)
-    if (a[i].value != b[i].value && a[i].known && b[i].known) return i;
-  return std::nullopt;
+std::string in_words(const DefinitionItem& mine, const DefinitionItem& theirs,
+                     const std::string& between) {
+  return mine.what + " " + mine.value + between + theirs.value + "; " + mine.fix;
+}
+
+/// visit(item, the other's): those that both know and that differ.
+template <typename Visit>
+void for_each_difference(const std::vector<DefinitionItem>& definition,
+                         const std::vector<DefinitionItem>& others, const Visit& visit) {
+  for (const DefinitionItem& item : definition)
+    for (const DefinitionItem& other : others)
+      if (other.what == item.what && other.value != item.value && item.known && other.known)
+        visit(item, other);
 }
 
 Moment moment_of(const Snapshot& snapshot) { return {snapshot.step, snapshot.tokens}; }
 
-/// Cuts the probes where steps go back and at the shifts.
-std::vector<RunPart> cut(const Probes& probes, const std::vector<int64_t>& shifts) {
+/// Cuts the run where steps go back and at the shifts. Verdicts come in snapshots without a probe.
+std::vector<RunPart> cut(const std::vector<PlacedSnapshot>& snapshots,
+                         const std::vector<int64_t>& shifts) {
   std::vector<RunPart> parts;
   size_t stretch = 0;
-  for (const auto& [probe, of_stretch] : probes) {
-    const int64_t step = probe->step;
+  for (const auto& [snapshot, of_stretch] : snapshots) {
+    if (!is_probe(*snapshot)) {
+      const bool says = !parts.empty() && of_stretch == stretch && !snapshot->circuits.empty();
+      if (says) parts.back().circuits = snapshot->circuits;
+      continue;
+    }
+    const int64_t step = snapshot->step;
     const auto begins_here = [&](int64_t shift) {
       return parts.back().end.step < shift && step >= shift;
     };
     const bool begins = parts.empty() || of_stretch != stretch ||
                         std::any_of(shifts.begin(), shifts.end(), begins_here);
-    if (begins) parts.push_back({moment_of(*probe), {}, {}});
+    if (begins) parts.push_back({moment_of(*snapshot), {}, {}});
     stretch = of_stretch;
-    parts.back().end = moment_of(*probe);
-    parts.back().circuits = probe->circuits;
+    parts.back().end = moment_of(*snapshot);
+    parts.back().circuits = snapshot->circuits;
   }
   return parts;
 }
@@ -116,12 +129,45 @@ void check_shifts(const std::vector<RunPart>& parts, const std::vector<int64_t>&
                        "; name a step with probes before and after it");
 }
 
-/// Name of the rules, with which the rule of every event begins.
-DefinitionItem rules_of(const std::vector<Event>& events) {
+/// A rule without the figures that a null test had at that probe.
+std::string without_figures(std::string rule) {
+  const std::string critical = " critical z ";
+  for (size_t at = rule.find(critical); at != std::string::npos; at = rule.find(critical, at)) {
+    at += critical.size() - 1;
+    rule.erase(at, std::min(rule.find(')', at), rule.size() - 1) + 1 - at);
+  }
+  return rule;
+}
+
+/// The rules as the events state them: their name, and by which thresholds heads came and went. A
+/// run in which nothing happened does not tell them.
+std::vector<DefinitionItem> rules_of(const ComparedRun& run) {
   const std::string fix = "give the runs the same CircuitRules";
-  if (events.empty()) return {"rules", "not known, nothing has happened", fix, false};
-  const std::string& rule = events.front().rule;
-  return {"rules", rule.substr(0, rule.find(':')), fix};
+  std::vector<DefinitionItem> items;
+  items.push_back({"rules", "not known, nothing has happened", fix, false});
+  if (!run.head_events.empty()) {
+    const std::string& rule = run.head_events.front().rule;
+    items.front() = {"rules", rule.substr(0, rule.find(':')), fix};
+  }
+  std::map<std::string, std::string> rules;  // of each pattern and kind, the last
+  for (const Event& event : run.head_events)
+    if (event.kind != "converted")
+      rules[event.pattern + " is " + event.kind + " by"] = without_figures(event.rule);
+  for (const auto& [what, rule] : rules) items.push_back({what, rule, fix});
+  std::map<std::string, std::string> metrics;
+  for (const AblationReport& report : run.ablations)
+    if (report.gate) metrics[report.pattern + " is judged by"] = report.metric;
+  for (const auto& [what, metric] : metrics)
+    items.push_back({what, metric, "give the runs the same Pattern::metric"});
+  return items;
+}
+
+const CircuitReading& circuit_of(const std::vector<CircuitReading>& circuits,
+                                 const std::string& pattern) {
+  const auto found = std::find_if(circuits.begin(), circuits.end(),
+                                  [&](const auto& circuit) { return circuit.pattern == pattern; });
+  if (found == circuits.end()) throw InputError("no circuit of the pattern '" + pattern + "'");
+  return *found;
 }
 
 void take_news(const Snapshot& snapshot, ComparedRun& run) {
@@ -155,9 +201,10 @@ ComparedRun read_compared_run(const std::string& directory, const std::vector<in
   const auto name = history.facts.find("run");
   run.name = name == history.facts.end() ? directory : name->second;
   Probes probes;
-  for (const auto& placed : in_order(history)) {
-    take_news(*placed.snapshot, run);
-    if (is_probe(*placed.snapshot)) probes.push_back(placed);
+  const auto placed = in_order(history);
+  for (const auto& snapshot : placed) {
+    take_news(*snapshot.snapshot, run);
+    if (is_probe(*snapshot.snapshot)) probes.push_back(snapshot);
   }
   if (probes.empty())
     throw InputError(directory + ": the history holds no probe; compare runs with a probe that " +
@@ -165,39 +212,50 @@ ComparedRun read_compared_run(const std::string& directory, const std::vector<in
   const Snapshot& last = *probes.back().snapshot;
   run.definition = stated_definition(last);
   std::set<HeadId> heads;  // of all probes: a layer may fail to report at one
-  for (const auto& [probe, stretch] : probes) {
-    for (const auto& head : probe->heads) heads.insert(head.id);
-    const auto definition = stated_definition(*probe);
-    if (const auto other = difference(definition, run.definition))
-      throw InputError(directory + ": the " + run.definition[*other].what + " changed from " +
-                       definition[*other].value + " at step " + std::to_string(probe->step) +
-                       " to " + run.definition[*other].value + " at step " +
-                       std::to_string(last.step) + "; resume a run with the definition it had");
+  std::set<std::string> changed;
+  for (auto at = probes.rbegin(); at != probes.rend(); ++at) {
+    const Snapshot& probe = *at->snapshot;
+    for (const auto& head : probe.heads) {
+      heads.insert(head.id);
+      double& integral = run.integrals.try_emplace(head.id, kNaN).first->second;
+      if (!std::isfinite(integral)) integral = head.pr_integral;
+    }
+    const auto definition = stated_definition(probe);
+    for (size_t i = 0; i < definition.size(); ++i)
+      if (!run.definition[i].known) run.definition[i] = definition[i];
+    for_each_difference(definition, run.definition, [&](const auto& item, const auto& later) {
+      if (changed.insert(item.what).second)
+        run.changes.push_back("the " + item.what + " changed from " + item.value + " at step " +
+                              std::to_string(probe.step) + " to " + later.value +
+                              "; resume a run with the definition it had");
+    });
   }
-  run.probes = std::ssize(probes);
-  run.end = moment_of(last);
-  run.circuits = last.circuits;
-  for (const auto& head : last.heads) run.integrals[head.id] = head.pr_integral;
+  for (const auto& [probe, stretch] : probes) run.probes.push_back(moment_of(*probe));
+  run.end = run.probes.back();
   for (const HeadId id : heads) ++run.heads_of_layer[id.layer];
   run.definition.push_back(
       {"heads", shape_text(run.heads_of_layer), "compare runs of one model shape"});
-  run.definition.push_back(rules_of(run.head_events));
-  run.parts = cut(probes, shifts);
+  for (DefinitionItem& item : rules_of(run)) run.definition.push_back(std::move(item));
+  run.parts = cut(placed, shifts);
+  run.circuits = run.parts.back().circuits;
   check_shifts(run.parts, shifts, directory);
-  run.reached = run.end;
-  for (const auto& part : run.parts) {
-    run.reached.step = std::max(run.reached.step, part.end.step);
-    run.reached.tokens = std::fmax(run.reached.tokens, part.end.tokens);
-  }
   return run;
 }
 
-void check_definition(const ComparedRun& run, const ComparedRun& first) {
-  const auto other = difference(run.definition, first.definition);
-  if (!other) return;
-  const auto &mine = run.definition[*other], &theirs = first.definition[*other];
-  throw InputError(run.directory + " is of another definition than " + first.directory + ": " +
-                   mine.what + " " + mine.value + " against " + theirs.value + "; " + mine.fix);
+const CircuitReading& ComparedRun::circuit(const std::string& pattern) const {
+  return circuit_of(circuits, pattern);
+}
+const CircuitReading& RunPart::circuit(const std::string& pattern) const {
+  return circuit_of(circuits, pattern);
+}
+
+std::vector<std::string> differences(const ComparedRun& run, const ComparedRun& other) {
+  std::vector<std::string> all;
+  for_each_difference(run.definition, other.definition, [&](const auto& mine, const auto& theirs) {
+    all.push_back(run.directory + " is of another definition than " + other.directory + ": " +
+                  in_words(mine, theirs, " against "));
+  });
+  return all;
 }
 
 }  // namespace headscope::cli

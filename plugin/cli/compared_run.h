@@ -18,7 +18,9 @@ struct Moment {
 /// A part of a run: what comes before a step goes back, or before a step that the user names.
 struct RunPart {
   Moment begin, end;                     ///< first and last probe
-  std::vector<CircuitReading> circuits;  ///< after the last probe
+  std::vector<CircuitReading> circuits;  ///< after all that was said in it
+
+  const CircuitReading& circuit(const std::string& pattern) const;
 };
 
 /// Something that must be the same in runs that are compared.
@@ -33,10 +35,10 @@ struct DefinitionItem {
 struct ComparedRun {
   std::string directory, name;
   std::vector<DefinitionItem> definition;
-  int64_t probes = 0;
+  std::vector<std::string> changes;           ///< of its definition within the run, in words
+  std::vector<Moment> probes;                 ///< in the order of the run
   Moment end;                                 ///< last probe
-  Moment reached;                             ///< farthest: a step or tokens may go back
-  std::vector<CircuitReading> circuits;       ///< after it, in the order of the patterns
+  std::vector<CircuitReading> circuits;       ///< at the end, in the order of the patterns
   std::map<HeadId, double> integrals;         ///< of the participation ratio, at it; NaN: not known
   std::map<int32_t, int64_t> heads_of_layer;  ///< how many heads each layer has
   std::vector<Event> head_events;             ///< on patterns, in the order of the run
@@ -44,6 +46,8 @@ struct ComparedRun {
   std::vector<RunPart> parts;                 ///< at least one
 
   int64_t heads() const;
+  /// The circuit of a pattern; throws InputError when the run has none of that name.
+  const CircuitReading& circuit(const std::string& pattern) const;
 };
 
 /// Whether a circuit has come to be: formed, or a verdict on it.
@@ -52,11 +56,11 @@ bool has_formed(CircuitState state);
 std::vector<HeadId> formed_heads(const CircuitReading& circuit);
 
 /// Reads a run directory. shifts: steps at which the user says that new data begins. Throws
-/// InputError when there is no probe in it, when its probes are of several definitions, or when no
-/// probe lies before or after a shift.
+/// InputError when there is no probe in it, or when no probe lies before or after a shift.
 ComparedRun read_compared_run(const std::string& directory, const std::vector<int64_t>& shifts);
 
-/// Throws InputError naming both values and the fix when the run is of another definition.
-void check_definition(const ComparedRun& run, const ComparedRun& first);
+/// In which points two runs are of different definitions, with both values and the fix; what one
+/// of them does not know differs from nothing.
+std::vector<std::string> differences(const ComparedRun& run, const ComparedRun& other);
 
 }  // namespace headscope::cli

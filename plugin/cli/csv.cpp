@@ -66,7 +66,11 @@ std::optional<HeadId> parse_label(const std::string& text) {
 CsvReader::CsvReader(std::istream& stream, std::string name)
     : stream_(stream), name_(std::move(name)) {
   if (!next_line(columns_)) throw InputError(name_ + ": empty, expected a line with column names");
-  for (auto& column : columns_) column = lower(column);
+  for (auto& column : columns_) {
+    if (column.find('\r') != std::string::npos)
+      throw InputError(name_ + ": lines end with CR alone; write LF or CRLF");
+    column = lower(column);
+  }
   for (auto at = columns_.begin(); at != columns_.end(); ++at)
     if (!at->empty() && std::find(columns_.begin(), at, *at) != at)
       throw InputError(name_ + ":" + std::to_string(line_) + ": column '" + shown(*at) +

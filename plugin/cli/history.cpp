@@ -80,26 +80,6 @@ std::string as_csv(const RunHistory& run, const std::string& source) {
   return text;
 }
 
-ordered_json ablation_to_json(const AblationReport& report) {
-  return {{"pattern", report.pattern},
-          {"metric", report.metric},
-          {"gate", report.gate},
-          {"step", report.step},
-          {"heads", heads_to_json(report.heads)},
-          {"baseline_loss", report.baseline_loss},
-          {"ablated_loss", report.ablated_loss},
-          {"effect", report.effect},
-          {"control_effects", report.control_effects},
-          {"control_mean", report.control_mean},
-          {"difference_low", report.difference_low},
-          {"difference_high", report.difference_high},
-          {"upper_bound_effect", report.upper_bound_effect},
-          {"attainable_p", report.attainable_p},
-          {"examples", report.examples},
-          {"verdict", to_string(report.verdict)},
-          {"reason", report.reason}};
-}
-
 std::string as_json(const RunHistory& run, const std::string& source) {
   ordered_json answer;
   answer["facts"] = run.facts;
@@ -128,7 +108,7 @@ std::string as_json(const RunHistory& run, const std::string& source) {
   for (const auto& snapshot : run.snapshots) {
     for (const auto& event : snapshot->events) answer["events"].push_back(to_json(event));
     for (const auto& report : snapshot->ablations)
-      answer["ablations"].push_back(ablation_to_json(report));
+      answer["ablations"].push_back(to_json(report, Lists::kWhole));
     if (snapshot->circuits.empty()) continue;
     answer["circuits"] = ordered_json::array();  // as of the last snapshot that has them
     for (const auto& circuit : snapshot->circuits) answer["circuits"].push_back(to_json(circuit));

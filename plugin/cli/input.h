@@ -10,7 +10,8 @@
 namespace headscope::cli {
 
 /// A file opened for reading, or standard input for "-"; published JSON is read as the table that
-/// table_of_json makes of it. Throws InputError naming the file and the cause.
+/// table_of_json makes of it. A byte order mark and blank lines before the text do not count.
+/// Throws InputError naming the file and the cause.
 class Input {
  public:
   explicit Input(const std::string& file);
@@ -20,6 +21,9 @@ class Input {
   const std::string& name() const { return name_; }
 
  private:
+  /// Of the first line that is not blank, after a byte order mark; EOF: there is none.
+  int first_of_text();
+
   std::ifstream file_;
   std::istringstream table_;
   std::istream* stream_;

@@ -24,6 +24,10 @@ inline std::string state_after(const Event& event) {
 ordered_json heads_to_json(const std::vector<HeadId>& heads);
 /// An event; head level: with `layer` and `head`, pattern level: with `heads`.
 ordered_json to_json(const Event& event);
+/// What stands for a list of figures: itself, or how long it is. Lists of heads stay.
+enum class Lists { kWhole, kLengths };
+/// All fields of an ablation's report, by their names.
+ordered_json to_json(const AblationReport& report, Lists lists);
 /// A circuit's reading; steps and figures that do not exist are null.
 ordered_json to_json(const CircuitReading& reading);
 

@@ -69,8 +69,9 @@ void add_replay(CLI::App& app, ReplayArguments& arguments) {
           "trajectories as they are published (docs/cli.md); '-': standard input")
       ->required();
   command
-      ->add_option("--context", arguments.context,
-                   "Tokens that the probe's query sees; default: as the file says, or 256")
+      ->add_option("--context,--window", arguments.context,
+                   "Tokens that the probe's query sees: its row, or its window; default: as the "
+                   "file says, or 256")
       ->check(CLI::Range(int64_t{2}, int64_t{INT32_MAX}));
   command->add_option("--rules", arguments.rules, "headscope, or the paper's own: reference")
       ->check(CLI::IsMember({"headscope", "reference"}))
@@ -108,7 +109,8 @@ void add_draws(CLI::App& app, DrawsArguments& arguments) {
                    "several sets separated by ';'")
       ->required();
   command->add_option("--heads", arguments.heads, "Heads of a layer")->required();
-  command->add_option("--layers", arguments.layers, "Layers of the model, to check the spec");
+  command->add_option("--layers", arguments.layers,
+                      "Layers of the model; without it a spec may name any layer");
   command->add_option("--seed", arguments.seeds, "Seed; each one of several gives its own draws")
       ->capture_default_str();
   command->add_flag("--sweep", arguments.sweep,
@@ -139,6 +141,9 @@ void add_compare(CLI::App& app, CompareArguments& arguments) {
                       "Sequences of a training step, for the configuration prior");
   command->add_option("--context", arguments.context,
                       "Tokens of a training sequence, for the configuration prior");
+  command->add_flag("--force", arguments.force,
+                    "Compare runs of different definitions all the same; the answer says what "
+                    "differs");
   command->add_flag("--json", arguments.json, "JSON instead of tables");
   command->footer(
       "Example:\n  headscope compare runs/seed0 runs/seed1 runs/seed2\n"
@@ -190,11 +195,15 @@ void add_screen(CLI::App& app, ScreenArguments& arguments) {
           "optionally step, mass, pr_integral, sink_mass, phase, context, source, batch; '-': "
           "standard input")
       ->required();
+  command->add_option("--phase", arguments.phase,
+                      "Data phase to screen, as the column phase names it (default: the last "
+                      "row's)");
   command->add_option("--step", arguments.step, "Step to screen (default: the last)")
       ->check(CLI::Range(int64_t{0}, INT64_MAX));
   command
-      ->add_option("--context", arguments.context,
-                   "Tokens of a probe row, default 256 or the column context")
+      ->add_option("--context,--window", arguments.context,
+                   "Tokens that the probe's query sees: its row, or its window; default: as the "
+                   "file says, or 256")
       ->check(CLI::Range(int64_t{2}, int64_t{INT32_MAX}));
   command->add_option("--rules", arguments.rules, "headscope, or the paper's own: reference")
       ->check(CLI::IsMember({"headscope", "reference"}))
@@ -243,7 +252,13 @@ int run(int argc, char** argv) {
     if (app.got_subcommand("rank")) return print(rank(rank_arguments));
     if (app.got_subcommand("replay")) return print(replay(replay_arguments));
     if (app.got_subcommand("screen")) return print(screen(screen_arguments));
-    if (app.got_subcommand("draws")) return print(draws(draws_arguments));
+    if (app.got_subcommand("draws")) {
+      const int printed = print(draws(draws_arguments));
+      // The answer is as the reference's files have it, so this goes beside it.
+      if (printed == 0 && !draws_arguments.layers)
+        std::fprintf(stderr, "headscope: without --layers any layer is drawn from\n");
+      return printed;
+    }
     if (app.got_subcommand("compare")) return print(compare(compare_arguments));
     if (app.got_subcommand("metrics")) return print(metrics(metrics_arguments));
     if (app.got_subcommand("serve")) return print(serve(serve_arguments));

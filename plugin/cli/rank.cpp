@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <limits>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "headscope/trajectory.h"
@@ -21,27 +22,35 @@ struct AxisReturn {
   double from = 0, to = 0;  // tokens or steps
 };
 
-/// Watches the steps of a head in the order of the file: rows may come in any order, but steps that
-/// go on and then start again look like two phases.
-struct StepOrder {
-  int64_t first = 0, last = 0;
-  int64_t ascending = 0;  // rows in a row, in the order of their steps
-  bool starts_again = false;
+/// Rows of heads that lie before the row above them: they may come in any order, but what looks
+/// like a restart or a second data phase must not be put in order in silence.
+struct Disorder {
+  int64_t rows = 0;
+  std::set<HeadId> heads;
+  HeadId first_head;
+  std::string from, to;  // of the first: places of the file's rows
 
-  void see(int64_t step) {
-    if (ascending > 0 && step == last) return;  // a row for each pattern
-    if (ascending == 0) first = step;
-    if (ascending > 1 && step <= first) starts_again = true;
-    ascending = ascending > 0 && step < last ? 1 : ascending + 1;
-    last = step;
+  void note(HeadId head, const std::string& last, const std::string& next) {
+    if (rows++ == 0) {
+      first_head = head;
+      from = last;
+      to = next;
+    }
+    heads.insert(head);
   }
+};
+
+/// The row of a head that was read last.
+struct LastRow {
+  size_t phase = 0;
+  int64_t step = -1;
 };
 
 /// Readings by head and phase, and what became of the rows.
 struct Readings {
   std::vector<std::string> phases;  // in order of appearance; one without the column
   std::map<HeadId, std::map<size_t, std::vector<TrajectoryPoint>>> heads;
-  std::map<std::pair<size_t, HeadId>, StepOrder> steps;  // by phase and head
+  Disorder disorder;
   std::vector<AxisReturn> returns;
   int64_t rows = 0;
   int64_t skipped = 0;     // PR empty or not finite
@@ -63,6 +72,11 @@ size_t ratio_column(const CsvReader& csv) {
   return csv.require("participation_ratio");
 }
 
+std::string place_text(const Readings& readings, const LastRow& row) {
+  const std::string& phase = readings.phases[row.phase];
+  return "step " + std::to_string(row.step) + (phase.empty() ? "" : " of phase '" + phase + "'");
+}
+
 Readings read(const RankArguments& arguments, bool needs_tokens) {
   Input input(arguments.file);
   CsvReader csv(input.stream(), input.name());
@@ -74,6 +88,7 @@ Readings read(const RankArguments& arguments, bool needs_tokens) {
   const auto phase = csv.find("phase");
   const SourceFilter filter(csv, arguments.source);
   Readings readings;
+  std::map<HeadId, LastRow> last_rows;
   while (csv.next()) {
     if (!filter.admits(csv)) continue;
     ++readings.rows;
@@ -83,7 +98,11 @@ Readings read(const RankArguments& arguments, bool needs_tokens) {
     if (std::isfinite(point.tokens))
       readings.most_tokens = std::max(readings.most_tokens, point.tokens);
     const size_t number = readings.phase_number(phase ? csv.text(*phase) : "");
-    readings.steps[{number, id}].see(point.step);
+    LastRow& last = last_rows[id];
+    if (number < last.phase || (number == last.phase && point.step < last.step))
+      readings.disorder.note(id, place_text(readings, last),
+                             place_text(readings, {number, point.step}));
+    last = {number, point.step};
     auto& points = readings.heads[id][number];
     if (std::isfinite(point.participation_ratio))
       points.push_back(point);
@@ -175,16 +194,18 @@ std::map<HeadId, Trajectory> trajectories(Readings& readings, const Trajectory& 
   return heads;
 }
 
-/// Heads whose steps start again within a phase, where the last row of a step counts.
-void state_repeats(ordered_json& stated, const Readings& readings) {
-  ordered_json heads = ordered_json::array();
-  for (const auto& [key, order] : readings.steps)
-    if (order.starts_again) heads.push_back({key.second.layer, key.second.head});
-  if (heads.empty()) return;
-  stated["steps_start_again"] = heads;
-  stated["steps_note"] =
-      "the steps of these heads start again in the file, and of several rows for a step the last "
-      "one counts; if these are data phases, name them in a column 'phase'";
+/// Rows that go back in the file; those of a phase were put in order of step.
+void state_disorder(ordered_json& stated, const Disorder& disorder) {
+  if (disorder.rows == 0) return;
+  stated["rows_go_back"] = {{"rows", disorder.rows},
+                            {"heads", disorder.heads.size()},
+                            {"first_head", {disorder.first_head.layer, disorder.first_head.head}},
+                            {"from", disorder.from},
+                            {"to", disorder.to}};
+  stated["rows_note"] =
+      "these rows lie before the one above them of their head; the rows of a phase were put in "
+      "order of step, and of several for a step the last one counts; if a restart or new data "
+      "begins there, name the parts of the run in a column 'phase'";
 }
 
 /// How the phases of the file were put together.
@@ -232,7 +253,7 @@ std::string rank(const RankArguments& arguments) {
             {"x", formula(definition.axis)}};
   if (definition.axis == IntegralAxis::kLnTokens) stated["floor_tokens"] = definition.floor_tokens;
   state_phases(stated, readings, arguments.axis);
-  state_repeats(stated, readings);
+  state_disorder(stated, readings.disorder);
   stated["heads"] = heads.size();
   stated["rows"] = readings.rows;
   stated["readings_skipped"] = readings.skipped;

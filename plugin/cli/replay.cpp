@@ -87,6 +87,7 @@ ordered_json definition_of(const RecordedRun& run, const CircuitTracker& tracker
           {"context_from", stated.source},
           {"formed_selectivity", thresholds},
           {"mass_floor", rules.mass_floor},
+          {"previous_token_by_class", rules.previous_token_by_class},
           {"emerging_selectivity", rules.emerging_selectivity},
           {"emerging_test", "none: a recorded trajectory has no null draws"},
           {"probes_in_a_row", rules.probes_in_a_row},

@@ -59,7 +59,10 @@ ordered_json definition_to_json(const RecordedScreen& recorded, const Screen& sc
           {"ranking", "pr_integral"},
           {"rows", recorded.rows},
           {"readings_skipped", recorded.skipped},
-          {"readings_superseded", recorded.superseded}};
+          {"readings_superseded", recorded.superseded},
+          {"readings_of_other_steps", recorded.other_steps},
+          {"readings_of_other_phases", recorded.other_phases},
+          {"rows_of_other_sources", recorded.other_sources}};
 }
 
 ordered_json top_to_json(const RecordedScreen& recorded, const Screen& screen) {
@@ -170,7 +173,8 @@ void append_table(std::string& text, const RecordedScreen& recorded, const Scree
       for (size_t i = 0; i < std::min(kShown, circuit.members.size()); ++i)
         append_format(text, "%s%d.%d", i == 0 ? ": " : " ", circuit.members[i].layer,
                       circuit.members[i].head);
-      if (circuit.members.size() > kShown) text += " ...";
+      if (circuit.members.size() > kShown)
+        text += " and " + std::to_string(circuit.members.size() - kShown) + " more";
     }
     while (text.ends_with(' ')) text.pop_back();
     text += '\n';
@@ -199,6 +203,19 @@ void append_figures(std::string& text, const ScreenAnswer& answer) {
           '\n';
 }
 
+std::string left_out_text(const RecordedScreen& recorded) {
+  std::string text;
+  const auto append = [&](int64_t count, const char* what) {
+    if (count > 0) text += (text.empty() ? "" : ", ") + std::to_string(count) + ' ' + what;
+  };
+  append(recorded.skipped, "selectivities that are empty or not finite");
+  append(recorded.superseded, "that a later row supersedes");
+  append(recorded.other_steps, "of other steps");
+  append(recorded.other_phases, "of other phases");
+  append(recorded.other_sources, "rows of other sources");
+  return text.empty() ? "" : "\nleft out           " + text + '\n';
+}
+
 std::string screen_to_text(const RecordedScreen& recorded, const std::vector<ScreenAnswer>& answers,
                            const std::optional<ClassStability>& stability) {
   std::string text;
@@ -217,7 +234,7 @@ std::string screen_to_text(const RecordedScreen& recorded, const std::vector<Scr
     text += "\nclass stability    " + share_text(stability->unanimous) +
             " of heads have one class in all " + std::to_string(stability->labelings) +
             " batches; two batches agree on " + share_text(stability->pairwise) + '\n';
-  return text;
+  return text + left_out_text(recorded);
 }
 
 }  // namespace

@@ -115,8 +115,13 @@ std::vector<Pattern> patterns_of(const std::vector<ScreenedRow>& rows) {
 void keep_one_step(std::vector<ScreenedRow>& rows, const ScreenArguments& arguments,
                    RecordedScreen& screen) {
   if (rows.empty()) throw InputError(arguments.file + ": no row to screen");
-  screen.phase = rows.back().phase;
-  std::erase_if(rows, [&](const auto& row) { return row.phase != screen.phase; });
+  screen.phase = arguments.phase.value_or(rows.back().phase);
+  const std::string last_phase = rows.back().phase;
+  screen.other_phases =
+      std::erase_if(rows, [&](const auto& row) { return row.phase != screen.phase; });
+  if (rows.empty())
+    throw InputError(arguments.file + ": no row of phase '" + screen.phase + "'; the last is of '" +
+                     last_phase + "'");
   int64_t step = kNoScreenStep;
   for (const auto& row : rows) step = std::max(step, row.step);
   if (arguments.step && step == kNoScreenStep)
@@ -124,7 +129,7 @@ void keep_one_step(std::vector<ScreenedRow>& rows, const ScreenArguments& argume
                      std::to_string(*arguments.step) + " means nothing");
   const int64_t last = step;
   step = arguments.step.value_or(step);
-  std::erase_if(rows, [&](const auto& row) { return row.step != step; });
+  screen.other_steps = std::erase_if(rows, [&](const auto& row) { return row.step != step; });
   if (rows.empty())
     throw InputError(arguments.file + ": no row of step " + std::to_string(step) +
                      (screen.phase.empty() ? "" : " in phase '" + screen.phase + "'") +
@@ -155,7 +160,10 @@ RecordedScreen read_recorded_screen(const ScreenArguments& arguments) {
   RecordedScreen screen;
   std::vector<ScreenedRow> rows;
   while (csv.next()) {
-    if (!filter.admits(csv)) continue;
+    if (!filter.admits(csv)) {
+      ++screen.other_sources;
+      continue;
+    }
     reader.take_row(rows);
     if (arguments.context) continue;
     if (threshold && !rows.back().pattern.empty())

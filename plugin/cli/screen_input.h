@@ -29,6 +29,8 @@ struct RecordedScreen {
   int64_t rows = 0;        ///< of that step
   int64_t skipped = 0;     ///< selectivities among them that are empty or not finite
   int64_t superseded = 0;  ///< after which another of the same batch, head and pattern came
+  // Rows of the file that are not of what is screened.
+  int64_t other_sources = 0, other_phases = 0, other_steps = 0;
 };
 
 /// Reads a file of columns layer, head and either pattern, selectivity (one row for each pattern,

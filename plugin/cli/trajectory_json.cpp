@@ -1,11 +1,14 @@
 #include "plugin/cli/trajectory_json.h"
 
 #include <algorithm>
+#include <cstring>
 #include <initializer_list>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "plugin/cli/csv.h"
@@ -29,6 +32,31 @@ std::string field(const Json& value, const std::string& where) {
   for (const char c : value.get<std::string>())
     quoted += c == '"' ? "\"\"" : std::string(1, c == '\n' || c == '\r' ? ' ' : c);
   return quoted + "\"";
+}
+
+/// Python writes what JSON has no word for: NaN as null, infinities as the texts that the table
+/// knows.
+std::string standard_json(const std::string& text) {
+  static constexpr std::pair<const char*, const char*> kWords[] = {
+      {"NaN", "null"}, {"-Infinity", "\"-inf\""}, {"Infinity", "\"inf\""}};
+  std::string standard;
+  standard.reserve(text.size());
+  bool quoted = false;
+  for (size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (quoted && c == '\\') standard += text[at++];
+    if (c == '"') quoted = !quoted;
+    const auto word = std::find_if(std::begin(kWords), std::end(kWords), [&](const auto& known) {
+      return !quoted && text.compare(at, std::strlen(known.first), known.first) == 0;
+    });
+    if (word != std::end(kWords)) {
+      standard += word->second;
+      at += std::strlen(word->first) - 1;
+    } else if (at < text.size()) {
+      standard += text[at];
+    }
+  }
+  return standard;
 }
 
 /// The arrays of a file, by quantity and head.
@@ -121,7 +149,8 @@ class Trajectories {
 }  // namespace
 
 std::string table_of_json(std::istream& stream, const std::string& name) {
-  const Json file = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  const std::string text = standard_json({std::istreambuf_iterator<char>(stream), {}});
+  const Json file = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!file.is_object()) throw InputError(name + ": begins like JSON, but is no JSON object");
   return Trajectories(file, name).table();
 }

@@ -183,6 +183,40 @@ TEST_F(CliHistory, PrintsJson) {
   EXPECT_TRUE(answer["readings"][0]["mass"].is_null());
 }
 
+TEST_F(CliHistory, PrintsAllOfAnAblationAsJson) {
+  const auto sink = open_history({.run_dir = folder_.path(), .facts = {}, .log = {}});
+  Snapshot snapshot = windowed_probe(1);
+  snapshot.circuits[0].judged_heads = {{0, 0}};
+  snapshot.circuits[0].critical_margin_z = 4.5;
+  AblationReport report;
+  report.pattern = "induction";
+  report.metric = "planted_loss";
+  report.effect_low = 1.5;
+  report.effect_high = 2.5;
+  report.p_value = .05;
+  report.level = .03;
+  report.label_effects = {.1, .25};
+  report.control_sets = {{{0, 1}, {2, 3}}, {{4, 5}}};
+  report.verdict = CircuitState::kUnspecific;
+  snapshot.ablations = {report};
+  sink->publish(std::make_shared<const Snapshot>(snapshot));
+  sink->close();
+  const auto answer =
+      nlohmann::json::parse(cli::history({.run_dir = folder_.path(), .json = true}));
+  const auto& ablation = answer["ablations"][0];
+  EXPECT_EQ(ablation["effect_low"], 1.5);
+  EXPECT_EQ(ablation["effect_high"], 2.5);
+  EXPECT_EQ(ablation["p_value"], .05);
+  EXPECT_EQ(ablation["level"], .03);
+  EXPECT_EQ(ablation["label_effects"], nlohmann::json::parse("[0.1, 0.25]"));
+  EXPECT_EQ(ablation["control_sets"], nlohmann::json::parse("[[[0, 1], [2, 3]], [[4, 5]]]"));
+  EXPECT_TRUE(ablation["single_head_effects"].is_array());
+  EXPECT_EQ(ablation["verdict"], "unspecific");
+  EXPECT_TRUE(ablation["control_mean"].is_null());
+  EXPECT_EQ(answer["circuits"][0]["critical_margin_z"], 4.5);
+  EXPECT_EQ(answer["circuits"][0]["judged_heads"], nlohmann::json::parse("[[0, 0]]"));
+}
+
 TEST_F(CliHistory, NamesAFolderWithoutAHistory) {
   try {
     cli::history({.run_dir = folder_.path()});

@@ -98,6 +98,20 @@ class Replay(unittest.TestCase):
         kinds = [state for state, _ in states(answer("replay", "--rules", "reference", PUBLISHED), 8, 6)]
         self.assertGreater(kinds.count("formed"), 10)
 
+    def test_reference_rules_ask_previous_token_for_the_best_class(self):
+        header = "step,layer,head,previous_token,first_token\n"
+        for other, formed in (300, False), (120, True), (121, False), (30, True):
+            text = header + f"1,0,0,120,{other}\n2,0,0,120,{other}\n"
+            found = answer("replay", "--rules", "reference", "-", text=text)
+            kinds = [state for state, _ in states(found, 0, 0, "previous_token")]
+            self.assertEqual("formed" in kinds, formed, other)
+            self.assertTrue(found["definition"]["previous_token_by_class"])
+            kinds = [state for state, _ in states(answer("replay", "-", text=text), 0, 0, "previous_token")]
+            self.assertIn("formed", kinds)
+        text = header + "1,0,0,120,1\n2,0,0,120,130\n"  # it leaves with its class
+        found = states(answer("replay", "--rules", "reference", "-", text=text), 0, 0, "previous_token")
+        self.assertEqual(found[-2:], [("formed", 1), ("lost", 2)])
+
     def test_interleaved_shuffled_and_dressed_up(self):
         plain = "step,tokens,layer,head,pattern,selectivity\n"
         dressed = "\ufeff# made by hand\r\n\r\nselectivity , PATTERN,head,layer,tokens,step\r\n"

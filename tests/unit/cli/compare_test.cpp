@@ -4,119 +4,27 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
-#include <map>
-#include <memory>
-#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
-#include "headscope/built_in_sinks.h"
-#include "headscope/circuits.h"
 #include "headscope/configuration_prior.h"
-#include "plugin/cli/bands.h"
 #include "plugin/cli/commands.h"
 #include "plugin/cli/csv.h"
-#include "tests/support/system/temporary_directory.h"
+#include "tests/unit/cli/recorded_course.h"
 
 namespace headscope {
 namespace {
 
+using test::Course;
+using test::forms_at;
+using test::Json;
+using test::kOneOfThem;
+using test::kTwoHeads;
+using test::RecordedCourse;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using Json = nlohmann::ordered_json;
 
-/// Selectivity of induction of a head at each probe.
-using Course = std::map<HeadId, std::vector<double>>;
-
-constexpr double kTokensOfStep = 1000;
-
-std::vector<Pattern> patterns() {
-  auto standard = standard_patterns();
-  standard.resize(2);  // induction, previous-token
-  return standard;
-}
-
-/// Probes at steps 10, 20, .. of a model of 2 layers with 3 heads.
-class RecordedCourse {
- public:
-  explicit RecordedCourse(const std::string& run_dir, int64_t context = 256)
-      : context_(context),
-        tracker_(patterns(), context),
-        sink_(open_history({.run_dir = run_dir, .facts = {{"run", "named"}}, .log = {}})) {}
-  ~RecordedCourse() { sink_->close(); }
-
-  using Change = std::function<void(Snapshot&)>;
-  /// change: what is different about its snapshots.
-  void take(const Course& course, const Change& change = {}) {
-    for (size_t probe = 0; probe < course.begin()->second.size(); ++probe) {
-      step_ += 10;
-      Snapshot snapshot = blank();
-      for (auto& head : snapshot.heads) {
-        const auto found = course.find(head.id);
-        if (found != course.end()) head.patterns[0].selectivity = found->second[probe];
-      }
-      snapshot.events = tracker_.update(
-          {.step = snapshot.step, .tokens = snapshot.tokens, .heads = snapshot.heads, .nulls = {}});
-      snapshot.circuits = tracker_.readings();
-      if (change) change(snapshot);
-      sink_->publish(std::make_shared<const Snapshot>(snapshot));
-    }
-  }
-  void count_steps_anew() { step_ = 0; }
-
- private:
-  Snapshot blank() {
-    Snapshot snapshot;
-    snapshot.step = step_;
-    snapshot.tokens = kTokensOfStep * static_cast<double>(step_);
-    snapshot.wall_time = ++clock_;
-    snapshot.source = Source::kProbe;
-    snapshot.context = context_;
-    snapshot.controls = "measured_all";
-    snapshot.integral_axis = "ln_tokens";
-    for (const auto& pattern : patterns()) snapshot.patterns.push_back(pattern.name);
-    for (int32_t h = 0; h < 6; ++h) {
-      auto& head = snapshot.heads.emplace_back();
-      head.id = {h / 3, h % 3};
-      head.samples = 128;
-      head.pr_integral = h * h;
-      head.patterns.assign(2, {.selectivity = 1});
-    }
-    return snapshot;
-  }
-
-  int64_t context_;
-  CircuitTracker tracker_;
-  std::shared_ptr<Sink> sink_;
-  int64_t step_ = 0;
-  double clock_ = 1e9;
-};
-
-class Compare : public ::testing::Test {
- protected:
-  std::string record(const std::string& name, const Course& course,
-                     const RecordedCourse::Change& change = {}, int64_t context = 256) {
-    const std::string run_dir = folder_.file(name);
-    RecordedCourse(run_dir, context).take(course, change);
-    return run_dir;
-  }
-  static Json answer(cli::CompareArguments arguments) {
-    arguments.json = true;
-    return Json::parse(cli::compare(arguments));
-  }
-  static std::string refusal(const cli::CompareArguments& arguments) {
-    try {
-      cli::compare(arguments);
-    } catch (const cli::InputError& error) {
-      return error.what();
-    }
-    return "";
-  }
-
-  headscope::testing::TemporaryDirectory folder_;
-};
-
-const Course kTwoHeads = {{{0, 1}, {1, 3, 3, 60, 60}}, {{1, 0}, {1, 1, 60, 60, 60}}};
-const Course kOneOfThem = {{{1, 0}, {1, 1, 60, 60, 60}}};
+class Compare : public test::ComparedRuns {};
 
 TEST_F(Compare, SaysHowMuchTheCircuitsShare) {
   const auto found = answer({.runs = {record("a", kTwoHeads), record("b", kOneOfThem)}});
@@ -226,13 +134,6 @@ TEST_F(Compare, PutsAblationsSideBySide) {
   EXPECT_EQ(ablations[1]["verdict"], "verified");
 }
 
-/// A run whose induction forms at `probe`, out of `probes`; 0: never.
-Course forms_at(size_t probe, size_t probes) {
-  std::vector<double> course(probes, 1);
-  for (size_t i = probe; probe > 0 && i <= probes; ++i) course[i - 1] = 60;
-  return {{{0, 0}, course}};
-}
-
 TEST_F(Compare, HoldsRunsAgainstTheBandOfReferences) {
   const auto found =
       answer({.runs = {record("in", forms_at(4, 9)), record("late", forms_at(6, 9)),
@@ -241,23 +142,59 @@ TEST_F(Compare, HoldsRunsAgainstTheBandOfReferences) {
               .references = {record("r1", forms_at(3, 9)), record("r2", forms_at(5, 9))}});
   const auto& band = found["patterns"][0]["bands"][1];
   EXPECT_EQ(band["milestone"], "formed");
-  EXPECT_EQ(band["low"], 30000);
+  EXPECT_EQ(band["low"], 20000);  // the probe before the first reference's date
   EXPECT_EQ(band["high"], 50000);
   EXPECT_FALSE(band.contains("note"));
   std::vector<std::string> standings;
   for (const auto& run : band["runs"]) standings.push_back(run["standing"]);
   EXPECT_THAT(standings,
               ::testing::ElementsAre("in band", "late", "early", "absent", "not due yet"));
-  EXPECT_DOUBLE_EQ(band["runs"][1]["ratio"].get<double>(), 6. / 5);
-  EXPECT_DOUBLE_EQ(band["runs"][2]["ratio"].get<double>(), 3);
-  EXPECT_DOUBLE_EQ(band["runs"][3]["ratio"].get<double>(), 9. / 5);
+  EXPECT_EQ(band["runs"][1]["after"], 50000);
+  EXPECT_EQ(band["runs"][1]["tokens"], 60000);
+  EXPECT_DOUBLE_EQ(band["runs"][1]["ratio"].get<double>(), 1);  // at least
+  EXPECT_DOUBLE_EQ(band["runs"][2]["ratio"].get<double>(), 2);
+  EXPECT_DOUBLE_EQ(band["runs"][3]["ratio"].get<double>(), 8. / 5);
   const auto& never = found["patterns"][1]["bands"][1];  // previous-token, in no reference
   EXPECT_EQ(never["dated"], 0);
   EXPECT_EQ(never["runs"][0]["standing"], "no band");
 }
 
+/// A run whose probes lie at the steps given; induction forms at the first that is `at` or more.
+std::string record_at(const std::string& run_dir, const std::vector<int64_t>& steps, int64_t at) {
+  RecordedCourse recorded(run_dir);
+  for (const int64_t step : steps) {
+    recorded.go_to(step);
+    recorded.take({{{0, 0}, {step >= at ? 60. : 1.}}});
+  }
+  return run_dir;
+}
+
+TEST_F(Compare, HoldsNothingAgainstARunThatItsProbesLeaveOpen) {
+  const auto standing = [&](const std::string& name, const std::vector<int64_t>& steps,
+                            int64_t at) {
+    const auto run = record_at(folder_.file(name), steps, at);
+    const auto other = record_at(folder_.file(name + "r"), {30, 40, 50, 60}, 40);
+    const auto found =
+        answer({.runs = {run},
+                .references = {other, record_at(folder_.file(name + "s"), {30, 50, 60, 70}, 50)}});
+    const auto& band = found["patterns"][0]["bands"][1];
+    EXPECT_EQ(band["low"], 30000);
+    EXPECT_EQ(band["high"], 50000);
+    return band["runs"][0]["standing"].get<std::string>();
+  };
+  // It had it at 80, and may have had it from 41 on; or from 50 on.
+  EXPECT_EQ(standing("a", {40, 80, 90}, 80), "in band");
+  EXPECT_EQ(standing("b", {50, 80, 90}, 80), "late");
+  // It had it by 31, or by 30: a reference may have had it right after 30.
+  EXPECT_EQ(standing("c", {10, 31, 40}, 31), "in band");
+  EXPECT_EQ(standing("d", {10, 30, 40}, 30), "early");
+  // Its last probe may be the first of two that make it; the one before is not.
+  EXPECT_EQ(standing("e", {40, 90}, 90), "not due yet");
+  EXPECT_EQ(standing("f", {50, 90}, 90), "absent");
+}
+
 TEST_F(Compare, SaysThatABandOfOneHasNoWidth) {
-  const auto run = record("a", forms_at(7, 9)), reference = record("r", forms_at(3, 9));
+  const auto run = record("a", forms_at(8, 9)), reference = record("r", forms_at(3, 9));
   const auto found = answer({.runs = {run}, .references = {reference}});
   const auto& band = found["patterns"][0]["bands"][1];
   EXPECT_EQ(band["factor"], 2);
@@ -296,7 +233,7 @@ TEST_F(Compare, PrintsTables) {
                                   .context = 16});
   EXPECT_THAT(text, HasSubstr("\n  1    formed   20000 (step 20)   30000 (step 30)  -"));
   EXPECT_THAT(text, HasSubstr("2 of 6, 33.3 %  0.1 1.0"));
-  EXPECT_THAT(text, HasSubstr("absent at 90000, 1.5 times the band's end"));
+  EXPECT_THAT(text, HasSubstr("absent at 80000, 1.333 times the band's end"));
   EXPECT_THAT(text, HasSubstr("prior from the configuration only"));
   EXPECT_THAT(text, HasSubstr("run 2  not formed by 90000"));
 }
@@ -338,7 +275,7 @@ TEST_F(Compare, RefusesRunsOfOtherDefinitions) {
 
 TEST_F(Compare, RefusesARunThatChangedItsDefinition) {
   const auto run = record("a", kOneOfThem, [](Snapshot& s) { s.context = s.step < 30 ? 64 : 256; });
-  EXPECT_THAT(refusal({.runs = {run}}), HasSubstr("context changed from 64 at step 10 to 256"));
+  EXPECT_THAT(refusal({.runs = {run}}), HasSubstr("context changed from 64 at step 20 to 256"));
 }
 
 TEST_F(Compare, RefusesWhatMakesNoSense) {

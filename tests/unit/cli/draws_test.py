@@ -4,7 +4,7 @@ import json
 import os
 import unittest
 
-from command import DATA, Refusals, answer, main
+from command import DATA, Refusals, answer, main, run
 
 with open(os.path.join(DATA, "pythia1b_reference.json")) as _file:
     PYTHIA = json.load(_file)
@@ -78,6 +78,12 @@ class Published(unittest.TestCase):
 
 
 class Trouble(Refusals):
+    def test_layers_are_checked_or_said_to_be_unchecked(self):
+        spec = ["draws", "--spec", "44:4", "--heads", "8"]
+        self.assertIn(b"without --layers any layer", run(*spec).stderr)
+        self.assertEqual(run(*spec, "--layers", "45").stderr, b"")
+        self.refused(*spec, "--layers", "44", says=["'44:4'", "layer 44", "0..43"])
+
     def test_specs_that_name_no_set(self):
         for given, *says in [
             ("7:8", "'7:8'", "0..7", "--heads"),

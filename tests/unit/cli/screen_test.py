@@ -113,6 +113,31 @@ class Recorded(unittest.TestCase):
         self.assertEqual((definition["phase"], definition["step"]), ("b", 2))
         self.assertEqual(found["circuits"]["induction"], [[0, 0]])
 
+    def test_a_phase_that_is_asked_for(self):
+        text = "phase,step,layer,head,induction\na,9,0,0,90\nb,1,0,0,1\n"
+        definition, found = one("--phase", "a", "-", text=text)
+        self.assertEqual((definition["phase"], definition["step"]), ("a", 9))
+        self.assertEqual(found["circuits"]["induction"], [[0, 0]])
+
+    def test_a_window_is_the_context_that_its_query_sees(self):
+        text = "layer,head,induction\n0,0,30\n"
+        for option in "--window", "--context":
+            self.assertEqual(one(option, "128", "-", text=text)[1]["circuits"]["induction"], [[0, 0]])
+
+    def test_the_table_says_what_it_leaves_out(self):
+        text = "source,phase,step,layer,head,induction\n"
+        text += "probe,a,9,0,0,90\nprobe,b,1,0,0,1\nprobe,b,1,0,1,1\nprobe,b,2,0,0,1\nprobe,b,2,0,0,60\n"
+        text += "probe,b,2,0,1,nan\ntrain,b,2,0,1,5\n"
+        shown = run("screen", "-", text=text).stdout.decode()
+        self.assertIn("\nleft out           1 selectivities that are empty or not finite, 1 that a later row supersedes, "
+                      "2 of other steps, 1 of other phases, 1 rows of other sources\n", shown)
+        definition, _ = one("-", text=text)
+        self.assertEqual([definition[f"readings_of_other_{what}"] for what in ("steps", "phases")], [2, 1])
+        many = "layer,head,induction\n" + "".join(f"0,{head},60\n" for head in range(13))
+        shown = run("screen", "-", text=many).stdout.decode()
+        self.assertIn(" 0.9 and 3 more\n", shown)
+        self.assertNotIn("left out", shown)
+
     def test_batches_give_the_stability_of_classes(self):
         text = "batch,layer,head,induction,self\nq127,0,0,40,1\nq127,0,1,40,1\nq255,0,1,1,40\nq255,0,0,40,1\n"
         found = answer("screen", "--json", "-", text=text)
@@ -144,6 +169,8 @@ class Refused(Refusals):
     def test_steps_and_contexts(self):
         self.refused("screen", "--step", "7", REVISIONS, says=["no row of step 7", "the last is 143000"])
         self.refused("screen", "--step", "7", PUBLISHED, says=["no column 'step'"])
+        text = "phase,layer,head,induction\na,0,0,1\n"
+        self.refused("screen", "--phase", "b", "-", text=text, says=["no row of phase 'b'", "'a'"])
         text = "layer,head,context,induction\n0,0,64,1\n0,1,65,1\n"
         self.refused("screen", "-", text=text, says=["'65'", "--context"])
         self.refused("screen", "--context", "1", PUBLISHED, says=["context"])

@@ -1,8 +1,10 @@
 """`headscope rank` and `replay` on phases and on the files that trajectories were published in."""
 
+import gzip
 import json
 import math
 import os
+import tempfile
 import unittest
 
 from command import DATA, Refusals, answer, main, run, states
@@ -95,6 +97,35 @@ class Wide(Refusals):
         self.assertEqual(found["definition"]["stretches"], 2)
         self.assertEqual(states(found, 1, 2), [("emerging", 200), ("formed", 200)])
 
+    def test_what_python_and_windows_write(self):
+        table = {"step": [0, 200, 300], "pr": {"L0_H1": [2, math.nan, math.inf]}, "note": 'NaN \\" Infinity'}
+        table["induction"] = {"L0_H1": [60, -math.inf, 60]}
+        plain = json.dumps(table)
+        self.assertIn("NaN,", plain)
+        for text in plain, "\ufeff" + plain, "\r\n " + json.dumps(table, indent=1).replace("\n", "\r\n"):
+            found = answer("rank", "--axis", "step", "-", text=text)
+            self.assertEqual(found["definition"]["readings_skipped"], 2)
+            self.assertEqual(found["heads"][0]["final"], 2)
+            found = answer("replay", "-", text=text)
+            self.assertEqual((found["definition"]["rows"], found["definition"]["readings_skipped"]), (3, 1))
+            found = answer("screen", "--json", "-", text=text)
+            self.assertEqual(found["screens"][0]["circuits"]["induction"], [[0, 1]])
+        for command in ["rank", "--axis", "step"], ["replay", "--pattern", "self"], ["screen", "--json"]:
+            long = "layer,head,step,pattern,pr,selectivity\n\n0,0,1,self,NaN,40\n0,0,2,self,3,40\n"
+            want = answer(*command, "-", text=long)
+            for text in "\ufeff" + long, long.replace("\n", "\r\n"), "\ufeff\r\n" + long:
+                self.assertEqual(answer(*command, "-", text=text), want)
+            self.refused(*command, "-", text=long.replace("\n", "\r"), says=["CR alone", "CRLF"])
+            self.refused(*command, "-", text='[{"step": 1}]', says=["JSON array"])
+            self.refused(*command, "-", text="\n\nlayer,head,step,pattern,pr,selectivity\n0,x,1,self,1,1\n", says=[":4:", "'x'"])
+            with tempfile.NamedTemporaryFile() as file:
+                for content, says in (long.encode("utf-16"), "UTF-16"), (gzip.compress(long.encode()), "compressed"):
+                    file.seek(0)
+                    file.write(content)
+                    file.truncate()
+                    file.flush()
+                    self.refused(*command, file.name, says=[file.name, says])
+
     def test_trouble_names_the_place(self):
         self.refused("rank", "-", text="head,0,200\nL0_H0,2,4\n", says=["'tokens'", "'tokens_b'", "--axis step"])
         self.refused("rank", "--axis", "step", "-", text="head,0,200\nL0,2,4\n", says=["<stdin>:2", "'L0'", "L4_H4"])
@@ -136,18 +167,26 @@ class Phases(Refusals):
         found = answer("rank", "-", text="layer,head,step,tokens,participation_ratio\n0,0,1,10,2\n")
         self.assertNotIn("phases", found["definition"])
 
-    def test_steps_that_start_again_without_a_phase_are_told(self):
-        header, steps = "layer,head,step,participation_ratio\n", [0, 100, 200, 0, 150]
-        rows = [f"0,3,{step},{2 + i}\n" for i, step in enumerate(steps)]
-        for repeats in 1, 2:  # a row for each pattern
-            text = header + "".join(row * repeats for row in rows)
-            stated = answer("rank", "--axis", "step", "-", text=text)["definition"]
-            self.assertEqual(stated["steps_start_again"], [[0, 3]])
-            self.assertEqual(stated["x"], "step")
-        self.assertIn("'phase'", stated["steps_note"])
-        for ordered in rows[:3], rows[2::-1]:
-            stated = answer("rank", "--axis", "step", "-", text=header + "".join(ordered))["definition"]
-            self.assertNotIn("steps_start_again", stated)
+    def test_steps_that_go_back_without_a_phase_are_told(self):
+        header = "layer,head,step,participation_ratio\n"
+        for again in 0, 50, 199:  # at the first step, above it, just behind the last
+            rows = [f"0,3,{step},{2 + i}\n" for i, step in enumerate([0, 100, 200, again, 250])]
+            for repeats in 1, 2:  # a row for each pattern
+                text = header + "0,2,7,2\n" + "".join(row * repeats for row in rows)
+                stated = answer("rank", "--axis", "step", "-", text=text)["definition"]
+                want = {"rows": 1, "heads": 1, "first_head": [0, 3], "from": "step 200", "to": f"step {again}"}
+                self.assertEqual(stated["rows_go_back"], want)
+                self.assertEqual(stated["x"], "step")
+            self.assertIn("'phase'", stated["rows_note"])
+        stated = answer("rank", "--axis", "step", "-", text=header + "".join(rows[:3]))["definition"]
+        self.assertNotIn("rows_go_back", stated)
+
+    def test_a_phase_that_returns_is_told(self):
+        rows = ["a,0,0,1,1,3\n", "b,0,0,1,10,3\n", "a,0,0,2,100,3\n"]
+        back = answer("rank", "-", text=self.HEADER + "".join(rows))["definition"]["rows_go_back"]
+        self.assertEqual((back["from"], back["to"]), ("step 1 of phase 'b'", "step 2 of phase 'a'"))
+        by_head = rows[:2] + [row.replace(",0,0,", ",0,1,") for row in rows[:2]]
+        self.assertNotIn("rows_go_back", answer("rank", "-", text=self.HEADER + "".join(by_head))["definition"])
 
     def test_tokens_that_go_back_within_a_phase_are_refused(self):
         text = "layer,head,step,tokens,participation_ratio\n0,3,1,10,2\n0,3,2,1000,2\n0,3,3,20,2\n"
