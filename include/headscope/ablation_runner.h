@@ -34,8 +34,10 @@ enum class AblatedPositions : uint8_t {
 /// A loss of the user's own: one value for each row of `tokens`, [n], in nats where a verdict is
 /// wanted. Run what it needs through `forward`, which is the probe's: that is where heads are
 /// ablated.
-using AblationLoss =
-    std::function<at::Tensor(const ForwardFunction& forward, const at::Tensor& tokens)>;
+///
+/// rows  [n] i64 on the CPU: which rows of the request's tokens these are, for labels of its own
+using AblationLoss = std::function<at::Tensor(const ForwardFunction& forward,
+                                              const at::Tensor& tokens, const at::Tensor& rows)>;
 
 /// An ablation: which heads, on which rows, replaced by what, beside which controls.
 struct AblationRequest {
@@ -47,7 +49,7 @@ struct AblationRequest {
   BehaviourMetric batch = BehaviourMetric::kPlantedLoss;
   /// Chooses the held-out rows of `batch`: those of attempt 0, 1, .. on a circuit.
   int64_t attempt = 0;
-  /// [N, T] i64. A row given twice (with its query and target) is run once.
+  /// [N, T] i64. A row given twice (with its query and target) is run once: the first.
   at::Tensor tokens = {};
   std::vector<int64_t> query_positions =
       {};                             ///< [N] the logits scored in each row; empty: the last
@@ -70,7 +72,10 @@ struct AblationRequest {
   VerdictRule rule = {};
   /// Runs the disjoint sets even when the heads have no effect that would need them.
   bool always_controls = false;
-  bool single_heads = false;  ///< each head alone, too
+  /// Each head alone, and every head of the layers together (the upper bound), on all rows. Not
+  /// asked for, they are run where the verdict's words have them, on the label sets' examples.
+  bool single_heads = false;
+  bool whole_layers = false;
   /// One of the reference's matched-random draws for each seed, from a generator of its own.
   std::vector<uint32_t> reference_seeds = {};
   /// One more draw, from a generator that goes on: the reference's sweep over thresholds draws all
@@ -78,7 +83,15 @@ struct AblationRequest {
   RandomState* reference_sweep = nullptr;
 };
 
-/// What an ablation gave. Passes have the request's examples in order, label sets the first of them
+/// A measure over several passes with other heads: of the means of the passes.
+struct MeasureSpread {
+  double mean = kNaN;
+  double change = kNaN;  ///< mean - the mean without ablation
+  double sd = kNaN;      ///< over n, as the reference has it; NaN: fewer than 2 passes
+};
+
+/// What an ablation gave. Passes have the request's examples in order, label sets, and
+/// single heads and whole layers that were not asked for, the first of them
 /// (VerdictRule::labelled_examples).
 struct AblationResult {
   std::vector<int64_t> rows;  ///< which of the batch's rows the examples are: the distinct ones
@@ -89,6 +102,8 @@ struct AblationResult {
   std::vector<AblationPass> whole_layers;     ///< every head of the layers: none or one
   std::vector<AblationPass> single_heads;     ///< in the request's order, as far as they were run
   std::vector<AblationPass> reference_draws;  ///< reference_seeds', then reference_sweep's
+  /// Over reference_draws: one draw alone is no control to rest on.
+  ByMeasure<MeasureSpread> reference_spread;
   /// Against the mean change of the disjoint sets.
   ByMeasure<Specificity> specificity;
   /// Against each of the reference's draws.

@@ -191,7 +191,8 @@ TEST(AblationRequests, HandTheLossesExceptionOnAndPutTheHostBack) {
   request.heads = {{0, 1}};
   request.tokens = testing::tiny_batch(0, 8);
   int64_t calls = 0;
-  request.loss = [&](const ForwardFunction& forward, const at::Tensor& tokens) -> at::Tensor {
+  request.loss = [&](const ForwardFunction& forward, const at::Tensor& tokens,
+                     const at::Tensor&) -> at::Tensor {
     EXPECT_FALSE(model.is_training());
     EXPECT_FALSE(at::GradMode::is_enabled());
     forward(tokens);

@@ -256,12 +256,14 @@ TEST(Ablation, ALossOfOnesOwnIsTakenRowByRow) {
   AblationRequest request = own_rows({{1, 1}});
   const AblationResult by_targets = watched.monitor->ablate(request);
   const auto targets = std::exchange(request.targets, {});
-  size_t row = 0;
-  request.loss = [&](const ForwardFunction& forward, const at::Tensor& tokens) {
+  request.loss = [&](const ForwardFunction& forward, const at::Tensor& tokens,
+                     const at::Tensor& rows) {
     const at::Tensor logits = forward(tokens);
     at::Tensor losses = at::empty({tokens.size(0)}, at::kDouble);
-    for (int64_t n = 0; n < tokens.size(0); ++n, row = (row + 1) % targets.size())
+    for (int64_t n = 0; n < tokens.size(0); ++n) {
+      const auto row = static_cast<size_t>(rows[n].item<int64_t>());
       losses[n] = direct(logits[n][request.query_positions[row]], targets[row]).loss;
+    }
     return losses;
   };
   const AblationResult own = watched.monitor->ablate(request);
@@ -269,6 +271,79 @@ TEST(Ablation, ALossOfOnesOwnIsTakenRowByRow) {
   EXPECT_TRUE(own.ablated.examples[AblationMeasure::kTop1].empty());
   for (size_t n = 0; n < 12; ++n)
     EXPECT_NEAR(own.ablated.examples[kLoss][n], by_targets.ablated.examples[kLoss][n], 2e-5);
+}
+
+TEST(Ablation, ALossIsToldWhichRowsOfTheRequestItIsGiven) {
+  Watched watched;
+  AblationRequest request = own_rows({{1, 1}});
+  request.targets.clear();
+  request.tokens[5] = request.tokens[2];
+  request.query_positions[5] = request.query_positions[2];
+  std::vector<int64_t> told;
+  request.loss = [&](const ForwardFunction& forward, const at::Tensor& tokens,
+                     const at::Tensor& rows) {
+    forward(tokens);
+    EXPECT_EQ(rows.size(0), tokens.size(0));
+    for (int64_t n = 0; n < rows.size(0); ++n) {
+      told.push_back(rows[n].item<int64_t>());
+      EXPECT_TRUE(tokens[n].equal(request.tokens[told.back()]));
+    }
+    return at::zeros({tokens.size(0)});
+  };
+  const AblationResult result = watched.monitor->ablate(request);
+  told.resize(result.rows.size());  // of the baseline
+  EXPECT_THAT(told, ElementsAre(0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11));
+  EXPECT_EQ(told, result.rows);
+}
+
+TEST(Ablation, SingleHeadsAndTheUpperBoundHaveAllRowsWhenAskedFor) {
+  Watched watched;
+  AblationRequest request = own_rows({{0, 1}, {2, 3}});
+  request.rule.labelled_examples = 5;
+  request.rule.smallest_effect = -1e9;  // all that a verdict may want is run
+  request.controls.wanted = 2;
+  const auto lengths = [](const std::vector<AblationPass>& passes) {
+    std::vector<size_t> sizes;
+    for (const AblationPass& pass : passes) sizes.push_back(pass.examples[kLoss].size());
+    return sizes;
+  };
+  const AblationResult few = watched.monitor->ablate(request);
+  EXPECT_THAT(lengths(few.single_heads), ElementsAre(5, 5));
+  EXPECT_THAT(lengths(few.whole_layers), ElementsAre(5));
+  request.single_heads = request.whole_layers = true;
+  for (const double smallest : {-1e9, 1e9}) {  // or nothing of it
+    request.rule.smallest_effect = smallest;
+    const AblationResult all = watched.monitor->ablate(request);
+    EXPECT_THAT(lengths(all.single_heads), ElementsAre(12, 12));
+    EXPECT_THAT(lengths(all.whole_layers), ElementsAre(12));
+    EXPECT_EQ(all.whole_layers[0].heads.size(), 2u * GroupedModel::kHeads);
+    EXPECT_NEAR(all.report.upper_bound_effect, all.whole_layers[0].measures[kLoss].change, 1e-12);
+    ASSERT_EQ(all.report.single_head_effects.size(), 2u);
+    EXPECT_NEAR(all.report.single_head_effects[1], all.single_heads[1].measures[kLoss].change,
+                1e-12);
+  }
+}
+
+TEST(Ablation, TheReferencesDrawsHaveAMeanAndASpread) {
+  Watched watched;
+  AblationRequest request = own_rows({{0, 1}, {2, 3}});
+  request.reference_seeds = {1, 7, 42};
+  const AblationResult result = watched.monitor->ablate(request);
+  for (const auto measure : kAblationMeasures) {
+    double x[3];
+    for (size_t i = 0; i < 3; ++i) x[i] = result.reference_draws[i].measures[measure].mean;
+    const double mean = (x[0] + x[1] + x[2]) / 3;
+    // Half the mean squared difference of all ordered pairs, those of one value with itself too.
+    const double variance =
+        (std::pow(x[0] - x[1], 2) + std::pow(x[0] - x[2], 2) + std::pow(x[1] - x[2], 2)) / 9;
+    const MeasureSpread& spread = result.reference_spread[measure];
+    EXPECT_NEAR(spread.mean, mean, 1e-9 * std::abs(mean));
+    EXPECT_NEAR(spread.change, mean - result.baseline.measures[measure].mean, 1e-9);
+    EXPECT_NEAR(spread.sd, std::sqrt(variance), 1e-9);
+  }
+  EXPECT_GT(result.reference_spread[kLoss].sd, 0);
+  request.reference_seeds = {1};
+  EXPECT_TRUE(std::isnan(watched.monitor->ablate(request).reference_spread[kLoss].sd));
 }
 
 TEST(Ablation, RowsGivenTwiceAreRunOnce) {

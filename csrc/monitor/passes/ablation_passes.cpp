@@ -133,7 +133,7 @@ void AblationPasses::learn_rows(const std::vector<HeadId>& heads, int64_t begin,
 void AblationPasses::score(int64_t begin, int64_t count, bool all_measures, AblationPass& pass) {
   const at::Tensor tokens = batch_.tokens.narrow(0, begin, count);
   if (batch_.loss) {
-    const at::Tensor losses = batch_.loss(forward_, tokens);
+    const at::Tensor losses = batch_.loss(forward_, tokens, batch_.rows.narrow(0, begin, count));
     if (!losses.defined() || losses.dim() != 1 || losses.size(0) != count)
       throw std::runtime_error(c10::str(
           "the loss of an ablation must return one value for each row, [", count, "], got ",

@@ -144,9 +144,10 @@ RequestedBatch requested_batch(const AblationRequest& request, const ProbeSetup&
                                              : probe_batch(request, probe.options);
   AblationBatch& batch = requested.batch;
   requested.rows = distinct_rows(batch);
+  const at::Tensor rows =
+      int64_tensor(requested.rows, {static_cast<int64_t>(requested.rows.size())});
+  if (batch.loss) batch.rows = rows;
   if (std::ssize(requested.rows) < batch.tokens.size(0)) {
-    const at::Tensor rows =
-        int64_tensor(requested.rows, {static_cast<int64_t>(requested.rows.size())});
     batch.tokens = batch.tokens.index_select(0, rows.to(batch.tokens.device()));
     if (batch.positions.defined()) batch.positions = batch.positions.index_select(0, rows);
     if (batch.targets.defined()) batch.targets = batch.targets.index_select(0, rows);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -78,6 +79,27 @@ ByMeasure<Specificity> specificities(const AblationPass& pass,
   return result;
 }
 
+ByMeasure<MeasureSpread> spread_of(std::span<const AblationPass> passes) {
+  ByMeasure<MeasureSpread> result;
+  if (passes.empty()) return result;
+  const auto count = static_cast<double>(passes.size());
+  for (const AblationMeasure measure : kAblationMeasures) {
+    double sum = 0, changes = 0, squares = 0;
+    for (const AblationPass& pass : passes) {
+      sum += pass.measures[measure].mean;
+      changes += pass.measures[measure].change;
+    }
+    const double mean = sum / count;
+    for (const AblationPass& pass : passes) {
+      const double away = pass.measures[measure].mean - mean;
+      squares += away * away;
+    }
+    result[measure] = {mean, changes / count,
+                       passes.size() < 2 ? kNaN : std::sqrt(squares / count)};
+  }
+  return result;
+}
+
 }  // namespace
 
 AblationResult Ablations::ablate(const ProbeSetup& probe, const AblationRequest& request) {
@@ -116,6 +138,16 @@ AblationResult Ablations::ablate(const ProbeSetup& probe, const AblationRequest&
   };
   constexpr AblationMeasure kLoss = AblationMeasure::kLoss;
   trial.losses.baseline = result.baseline.examples[kLoss];
+  // On all rows what was asked for; the trial then asks for none of it.
+  if (request.single_heads)
+    for (const HeadId id : request.heads) {
+      enter(Kind::kSingleHead, run({id}, 0, true));
+      trial.losses.single_heads.push_back(result.single_heads.back().examples[kLoss]);
+    }
+  if (request.whole_layers) {
+    enter(Kind::kWholeLayers, run(trial.whole_layers, 0, true));
+    trial.losses.upper_bound = result.whole_layers.back().examples[kLoss];
+  }
   while (const auto next = trial.next()) {
     AblationPass pass = run(next->heads, next->examples, next->kind != Kind::kLabelSet);
     trial.enter(pass.examples[kLoss], request.rule);
@@ -126,15 +158,12 @@ AblationResult Ablations::ablate(const ProbeSetup& probe, const AblationRequest&
     enter(Kind::kControl, run(trial.controls.sets[result.controls.size()], 0, true));
     trial.losses.controls.push_back(result.controls.back().examples[kLoss]);
   }
-  while (request.single_heads && result.single_heads.size() < request.heads.size()) {
-    enter(Kind::kSingleHead, run({request.heads[result.single_heads.size()]}, 0, true));
-    trial.losses.single_heads.push_back(result.single_heads.back().examples[kLoss]);
-  }
   for (const auto& heads : draws) result.reference_draws.push_back(run(heads, 0, true));
 
   result.specificity = specificities(result.ablated, result.controls);
   for (const AblationPass& draw : result.reference_draws)
     result.reference_specificity.push_back(specificities(result.ablated, {&draw, 1}));
+  result.reference_spread = spread_of(result.reference_draws);
   result.report.pattern = request.pattern;
   result.report.metric = metric_of(request);
   trial.judge(request.rule, result.report);

@@ -15,6 +15,7 @@ struct AblationBatch {
   at::Tensor positions;  ///< [N, S] i64 whose logits are scored; undefined: by `loss` alone
   at::Tensor targets;    ///< [N, S] i64 what should follow them
   AblationLoss loss;     ///< in place of logits; may be empty
+  at::Tensor rows;       ///< [N] i64 what `loss` calls the rows; needed with it alone
   int64_t micro_batch = 64;
 };
 

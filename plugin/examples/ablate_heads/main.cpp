@@ -28,6 +28,10 @@ void ablate(headscope::Monitor& monitor, std::vector<headscope::HeadId> heads) {
   print("ablated", result.ablated);
   for (const headscope::AblationPass& control : result.controls) print("control", control);
   for (const headscope::AblationPass& draw : result.reference_draws) print("reference draw", draw);
+  const headscope::MeasureSpread& spread =
+      result.reference_spread[headscope::AblationMeasure::kLoss];
+  std::printf("reference draws: loss %.3f (%+.3f), sd %.3f\n", spread.mean, spread.change,
+              spread.sd);
   const headscope::Specificity& specificity = result.specificity[headscope::AblationMeasure::kLoss];
   std::printf("specificity %s %.1f\n%s\n\n", to_string(specificity.state), specificity.ratio,
               result.report.reason.c_str());
@@ -52,6 +56,26 @@ void ablate_on_prompts(headscope::Monitor& monitor) {
   std::printf("%s\n", result.report.reason.c_str());
 }
 
+/// And by a loss of one's own, which knows what it wants of each row.
+void ablate_by_own_loss(headscope::Monitor& monitor) {
+  const int64_t rows = 16, context = 12;
+  const at::Tensor labels = at::arange(rows, at::kLong) + 1;
+  headscope::AblationRequest request;
+  request.heads = {{0, induction::Model::kInduction}};
+  request.tokens = at::zeros({rows, context}, at::kLong);
+  request.tokens.select(1, 3).copy_(labels);  // 31 label .. 31
+  request.tokens.select(1, 2).fill_(induction::Model::kVocab - 1);
+  request.tokens.select(1, context - 1).fill_(induction::Model::kVocab - 1);
+  request.loss = [&](const headscope::ForwardFunction& forward, const at::Tensor& tokens,
+                     const at::Tensor& numbers) {
+    const at::Tensor wanted = labels.index_select(0, numbers).unsqueeze(1);
+    return -forward(tokens).select(1, -1).log_softmax(-1).gather(1, wanted).squeeze(1);
+  };
+  const headscope::AblationResult result = monitor.ablate(request);
+  std::printf("own loss        %.3f, ablated %.3f\n%s\n", result.report.baseline_loss,
+              result.report.ablated_loss, result.report.reason.c_str());
+}
+
 void run() {
   induction::Model model;
   headscope::Options options;
@@ -64,6 +88,7 @@ void run() {
   ablate(*model.monitor, {{0, induction::Model::kInduction}});
   ablate(*model.monitor, {{0, 2}});
   ablate_on_prompts(*model.monitor);
+  ablate_by_own_loss(*model.monitor);
 }
 
 }  // namespace
