@@ -4,6 +4,7 @@
 #include <atomic>
 #include <bit>
 #include <chrono>
+#include <functional>
 #include <stdexcept>
 #include <thread>
 
@@ -230,6 +231,39 @@ TEST(Resume, AnotherProbeIsRefusedByName) {
   } catch (const std::runtime_error& error) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("examples 16"));
   }
+}
+
+TEST(Resume, OtherHeldOutRowsAndWholeProbesAreAnotherProbe) {
+  const at::Tensor rows = at::arange(8 * TinyModel::kContext, at::kLong)
+                              .remainder(TinyModel::kVocab)
+                              .add(at::arange(8, at::kLong).repeat_interleave(TinyModel::kContext))
+                              .remainder(TinyModel::kVocab)
+                              .reshape({8, TinyModel::kContext});
+  const auto refusal = [&](const std::function<void(ProbeOptions&)>& change) -> std::string {
+    TinyModel model(1);
+    ProbeOptions probe = testing::tiny_probe();
+    probe.held_out = rows.clone();
+    const auto forward = [&model](const at::Tensor& tokens) { return model.forward(tokens); };
+    Attached first(model, {}, /*with_probe=*/false);
+    first.monitor->set_probe(model, forward, probe);
+    tiny_training(model, first.monitor.get(), 0, 3);
+    change(probe);
+    Attached second(model, {}, /*with_probe=*/false);
+    second.monitor->set_probe(model, forward, probe);
+    try {
+      second.monitor->load_state_dict(first.monitor->state_dict());
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal([](ProbeOptions&) {}), "");
+  EXPECT_THAT(refusal([](ProbeOptions& probe) { probe.held_out[7][3] = 1; }),
+              ::testing::HasSubstr("held-out rows [8, "));
+  EXPECT_THAT(refusal([](ProbeOptions& probe) { probe.held_out = at::Tensor(); }),
+              ::testing::HasSubstr("held-out rows none"));
+  EXPECT_THAT(refusal([](ProbeOptions& probe) { probe.whole_every = 3; }),
+              ::testing::HasSubstr("whole every 4"));
 }
 
 TEST(Resume, ResumptionsAreNumbered) {

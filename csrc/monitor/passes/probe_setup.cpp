@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
+#include <string>
 #include <utility>
 
 #include "csrc/monitor/passes/behaviour.h"
@@ -27,6 +29,16 @@ std::vector<at::Tensor> null_chunks_of(const ProbeOptions& options) {
   return tokens.split(options.micro_batch);
 }
 
+/// Size and FNV-1a of the rows: attempts on a circuit count on the ones that earlier ones left.
+std::string identity_of(const at::Tensor& rows_in) {
+  if (!rows_in.defined()) return "none";
+  const at::Tensor rows = rows_in.to(at::kCPU).contiguous();
+  uint64_t hash = 0xcbf29ce484222325;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(rows.const_data_ptr<int64_t>());
+  for (size_t i = 0; i < rows.nbytes(); ++i) hash = (hash ^ bytes[i]) * 0x100000001b3;
+  return c10::str("[", rows.size(0), ", ", rows.size(1), "] with hash ", hash);
+}
+
 }  // namespace
 
 ProbeSetup::ProbeSetup(ProbeHost host_in, ProbeOptions options_in)
@@ -43,7 +55,9 @@ std::string ProbeSetup::definition() const {
          std::to_string(options.token_low) + ", " + std::to_string(options.token_high) +
          "), seed " + std::to_string(options.seed) + ", controls " + to_string(options.controls) +
          ", " + std::to_string(options.position_queries) + " position queries" +
-         (options.window > 0 ? ", window " + std::to_string(options.window) : "");
+         (options.window > 0 ? ", window " + std::to_string(options.window) : "") +
+         ", whole every " + std::to_string(options.whole_every) + ", held-out rows " +
+         identity_of(options.held_out);
 }
 
 std::shared_ptr<Capture> ProbeSetup::run(Taps& taps, HealthCounters& health, FaultGate& gate,
