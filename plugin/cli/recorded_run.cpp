@@ -68,16 +68,13 @@ class Collector {
   RecordedRun finish();
 
  private:
-  using SeriesKey = std::pair<std::string, HeadId>;
-  struct Row {
-    RecordedReading reading;
-    double tokens = kNaN;
-  };
+  using SeriesKey = std::pair<uint32_t, HeadId>;  // number of the pattern in patterns_
 
   std::string pattern_of_row();
   size_t phase_of_row();
   Series& advance(const SeriesKey& key, int64_t step);
   void note_context();
+  static int64_t put_in_order(std::vector<RecordedReading>& readings);
   void take_reading(const std::string& pattern, size_t column, int64_t step, HeadId head);
   double optional_number(std::optional<size_t> column) const {
     return column ? csv_.number(*column) : kNaN;
@@ -88,8 +85,8 @@ class Collector {
   const ReplayArguments& arguments_;
   std::vector<std::string> phases_;  // in order of appearance
   std::map<SeriesKey, Series> series_;
-  std::map<std::pair<size_t, size_t>, std::map<int64_t, std::map<SeriesKey, Row>>> stretches_;
-  std::vector<std::string> patterns_;
+  std::map<std::pair<size_t, size_t>, std::map<int64_t, RecordedProbe>> stretches_;
+  std::vector<std::string> patterns_;  // in order of appearance
   RecordedRun run_;
 };
 
@@ -157,27 +154,44 @@ void Collector::take_row() {
 }
 
 void Collector::take_reading(const std::string& pattern, size_t column, int64_t step, HeadId head) {
-  Row row;
-  row.tokens = csv_.tokens();
-  row.reading.figures.selectivity = csv_.number(column);
-  row.reading.participation_ratio = optional_number(columns_.participation_ratio);
+  RecordedReading reading;
+  reading.head = head;
+  reading.selectivity = csv_.number(column);
+  reading.participation_ratio = optional_number(columns_.participation_ratio);
   if (columns_.selectivity) {  // with one column a pattern, these could be of any of them
-    row.reading.figures.mass = optional_number(columns_.mass);
-    row.reading.figures.margin = optional_number(columns_.margin);
+    reading.mass = optional_number(columns_.mass);
+    reading.margin = optional_number(columns_.margin);
     if (columns_.formed_threshold && !arguments_.context)
       note_threshold(csv_, *columns_.formed_threshold, pattern, run_.formed_thresholds);
   }
-  if (!std::isfinite(row.reading.figures.selectivity)) {
+  if (!std::isfinite(reading.selectivity)) {
     ++run_.skipped;
-    row.reading.figures.selectivity = kNaN;  // the tracker holds
+    reading.selectivity = kNaN;  // the tracker holds
   }
-  if (!std::isfinite(row.reading.figures.mass)) row.reading.figures.mass = kNaN;
-  const SeriesKey key = {pattern, head};
-  if (std::find(patterns_.begin(), patterns_.end(), key.first) == patterns_.end())
-    patterns_.push_back(key.first);
-  const Series& series = advance(key, step);
-  auto& rows = stretches_[{series.phase, series.part}][step];
-  if (!rows.insert_or_assign(key, row).second) ++run_.superseded;
+  if (!std::isfinite(reading.mass)) reading.mass = kNaN;
+  const auto found = std::find(patterns_.begin(), patterns_.end(), pattern);
+  reading.pattern = static_cast<uint32_t>(found - patterns_.begin());
+  if (found == patterns_.end()) patterns_.push_back(pattern);
+  const Series& series = advance({reading.pattern, head}, step);
+  RecordedProbe& probe = stretches_[{series.phase, series.part}][step];
+  probe.readings.push_back(reading);
+  const double tokens = csv_.tokens();
+  if (std::isfinite(tokens)) probe.tokens = tokens;
+}
+
+/// Puts readings in order; of several of a head and pattern the last one stays.
+int64_t Collector::put_in_order(std::vector<RecordedReading>& readings) {
+  const auto key = [](const auto& reading) { return std::pair(reading.head, reading.pattern); };
+  std::stable_sort(readings.begin(), readings.end(),
+                   [&](const auto& a, const auto& b) { return key(a) < key(b); });
+  size_t kept = 0;
+  for (const auto& reading : readings) {
+    if (kept == 0 || key(readings[kept - 1]) != key(reading)) ++kept;
+    readings[kept - 1] = reading;
+  }
+  const auto superseded = static_cast<int64_t>(readings.size() - kept);
+  readings.resize(kept);
+  return superseded;
 }
 
 RecordedRun Collector::finish() {
@@ -193,19 +207,18 @@ RecordedRun Collector::finish() {
   std::sort(run_.heads.begin(), run_.heads.end());
   run_.heads.erase(std::unique(run_.heads.begin(), run_.heads.end()), run_.heads.end());
 
-  for (const auto& [place, steps] : stretches_) {
+  std::vector<uint32_t> number;  // in run_.patterns, of each of patterns_
+  for (const auto& name : patterns_)
+    number.push_back(static_cast<uint32_t>(
+        std::find(run_.patterns.begin(), run_.patterns.end(), name) - run_.patterns.begin()));
+  for (auto& [place, steps] : stretches_) {
     Stretch& stretch = run_.stretches.emplace_back();
     stretch.phase = phases_[place.first];
-    for (const auto& [step, rows] : steps) {
-      RecordedProbe& probe = stretch.probes[step];
-      for (const auto& [key, row] : rows) {
-        const auto pattern = std::find(run_.patterns.begin(), run_.patterns.end(), key.first);
-        const auto head = std::lower_bound(run_.heads.begin(), run_.heads.end(), key.second);
-        probe.readings[{static_cast<size_t>(pattern - run_.patterns.begin()),
-                        static_cast<size_t>(head - run_.heads.begin())}] = row.reading;
-        if (!std::isfinite(probe.tokens)) probe.tokens = row.tokens;
-      }
+    for (auto& [step, probe] : steps) {
+      for (RecordedReading& reading : probe.readings) reading.pattern = number[reading.pattern];
+      run_.superseded += put_in_order(probe.readings);
     }
+    stretch.probes = std::move(steps);
   }
   return std::move(run_);
 }

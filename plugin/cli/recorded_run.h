@@ -12,16 +12,17 @@
 
 namespace headscope::cli {
 
-/// One reading of a recorded trajectory.
+/// One reading of a recorded trajectory; files have millions.
 struct RecordedReading {
-  PatternReading figures;
-  double participation_ratio = kNaN;
+  HeadId head;
+  uint32_t pattern = 0;  ///< number
+  double selectivity = kNaN, mass = kNaN, margin = kNaN, participation_ratio = kNaN;
 };
 
-/// All readings of one step of a stretch, by number of pattern and number of head.
+/// All readings of one step of a stretch, by head and number of pattern.
 struct RecordedProbe {
   double tokens = kNaN;
-  std::map<std::pair<size_t, size_t>, RecordedReading> readings;
+  std::vector<RecordedReading> readings;
 };
 
 /// A part of the run within which steps only go on: a data phase, or what follows a step that went

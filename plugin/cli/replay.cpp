@@ -66,10 +66,14 @@ std::vector<HeadReading> readings_of(const RecordedRun& run, const RecordedProbe
     heads[h].id = run.heads[h];
     heads[h].patterns.resize(run.patterns.size());
   }
-  for (const auto& [place, reading] : probe.readings) {
-    HeadReading& head = heads[place.second];
-    head.patterns[place.first] = reading.figures;
-    head.participation_ratio = reading.participation_ratio;
+  auto head = heads.begin();  // both are in the order of heads
+  for (const RecordedReading& reading : probe.readings) {
+    while (head->id != reading.head) ++head;
+    PatternReading& figures = head->patterns[reading.pattern];
+    figures.selectivity = reading.selectivity;
+    figures.mass = reading.mass;
+    figures.margin = reading.margin;
+    head->participation_ratio = reading.participation_ratio;
   }
   return heads;
 }
