@@ -245,6 +245,7 @@ std::string rank(const RankArguments& arguments) {
                                          arguments.floor_tokens};
   const Trajectory empty(definition);  // refuses a definition that makes no sense before reading
   Readings readings = read(arguments, definition.axis != IntegralAxis::kStep);
+  if (readings.rows == 0) throw InputError(arguments.file + ": no row to rank");
   const auto heads = trajectories(readings, empty, arguments.file);
   ordered_json answer;
   auto& stated = answer["definition"];
@@ -259,7 +260,11 @@ std::string rank(const RankArguments& arguments) {
   stated["readings_skipped"] = readings.skipped;
   stated["readings_superseded"] = readings.superseded;
   stated["readings_off_axis"] = readings.off_axis;
-  if (definition.axis == IntegralAxis::kLnTokensClamped1b && readings.most_tokens <= 1e9)
+  if (readings.off_axis > 0 && readings.off_axis == readings.rows - readings.skipped)
+    stated["note"] =
+        "no reading has a place on the axis, so every integral is 0; give tokens, or use --axis "
+        "step";
+  else if (definition.axis == IntegralAxis::kLnTokensClamped1b && readings.most_tokens <= 1e9)
     stated["note"] =
         "no reading lies beyond 1e9 tokens, so every integral is 0 by this definition; tokens are "
         "a count, not billions; try --axis ln_tokens";

@@ -57,6 +57,12 @@ class Rank(unittest.TestCase):
         self.assertEqual(found["definition"]["readings_off_axis"], 1)
         self.assertEqual(found["heads"][0]["final"], 3)
 
+    def test_says_when_nothing_has_a_place_on_the_axis(self):
+        header = "layer,head,step,tokens,participation_ratio\n"
+        stated = answer("rank", "-", text=header + "0,0,1,,2\n0,0,2,,3\n0,0,3,,\n")["definition"]
+        self.assertIn("use --axis step", stated["note"])
+        self.assertNotIn("note", answer("rank", "-", text=header + "0,0,1,,2\n0,0,2,5,3\n")["definition"])
+
     def test_a_later_row_supersedes(self):
         text = "layer,head,step,tokens,participation_ratio\n0,0,1,10,2\n0,0,2,20,9\n0,0,2,20,4\n0,0,2,20,4\n"
         found = answer("rank", "--axis", "step", "-", text=text)
@@ -204,6 +210,9 @@ class Trouble(Refusals):
         self.refused("rank", "/nowhere.csv", says=["/nowhere.csv", "No such file"])
         self.refused("rank", "/", says=["is a directory"])
         self.refused("history", "/nowhere", says=["/nowhere"])
+
+    def test_a_table_without_rows(self):
+        self.refused("rank", "-", text="layer,head,step,tokens,pr\n", says=["no row to rank"])
 
     def test_usage(self):
         self.refused(says=["subcommand"])
