@@ -23,6 +23,7 @@ struct Moment {
   int64_t step = -1;
   double tokens = kNaN;
   int64_t after = -1;  ///< step of the probe before it in the same stretch, -1: none
+  int64_t probe = -1;  ///< its number: goes on where steps go back
 };
 
 /// Probes in a row that answered yes.
@@ -79,7 +80,11 @@ struct CircuitLife {
   std::vector<HeadId> judged_heads;  ///< those of the verdict that stands; empty: none does
   int64_t tried_at_probe = -1;       ///< number of the last attempt's probe, kept over a loss
   int64_t attempts = 0;              ///< since formation
-  double level_spent = 0;            ///< of VerdictRule::level, by these
+  int64_t attempts_before = 0;       ///< on circuits of this pattern that were lost
+  double level_spent = 0;            ///< of VerdictRule::level, by `attempts`
+  std::vector<HeadId> formed_heads;  ///< at the last probe that said something of them
+  int64_t formed_at_probe = -1;      ///< number of the probe at which it formed
+  int64_t changed_at_probe = -1;     ///< number of the probe at which formed_heads last changed
   double not_causal_high = kNaN;  ///< upper end of the effect that a standing not_causal rests on
 
   bool has_formed() const {

@@ -14,10 +14,18 @@ using enum CircuitState;
 namespace {
 
 constexpr int64_t kMostDoublings = 20;
+constexpr int64_t kLongestSettling = 4;  // times CircuitRules::settle_probes
 
 /// Probes that must pass after a circuit's last attempt before it is verified anew.
 int64_t retry_wait(const CircuitRules& rules, const CircuitLife& circuit) {
   return rules.retry_probes << std::clamp<int64_t>(circuit.attempts - 1, 0, kMostDoublings);
+}
+
+/// Whether a circuit's heads have stayed the same for long enough, or have gone on changing for too
+/// long, to be ablated for the first time.
+bool has_settled(const CircuitRules& rules, const CircuitLife& circuit, int64_t probe) {
+  return probe - circuit.changed_at_probe >= rules.settle_probes ||
+         probe - circuit.formed_at_probe >= kLongestSettling * rules.settle_probes;
 }
 
 bool is_verdict(CircuitState state) {
@@ -90,7 +98,8 @@ std::vector<CircuitTracker::Due> CircuitTracker::formed_circuits() const {
   for (size_t p = 0; p < setup.patterns.size(); ++p) {
     const CircuitLife& circuit = state.circuits[p];
     if (setup.patterns[p].metric == BehaviourMetric::kNone || !circuit.has_formed()) continue;
-    formed.push_back({p, impl_->members(circuit), circuit.attempts, circuit.level_spent});
+    formed.push_back({p, impl_->members(circuit), circuit.attempts_before + circuit.attempts,
+                      circuit.level_spent});
   }
   return formed;
 }
@@ -104,6 +113,7 @@ std::optional<CircuitTracker::Due> CircuitTracker::verification_due() const {
     const bool waited = circuit.tried_at_probe < 0 ||
                         state.probes - circuit.tried_at_probe >= retry_wait(setup.rules, circuit);
     if (!unsettled || !waited) continue;
+    if (circuit.attempts == 0 && !has_settled(setup.rules, circuit, state.probes)) continue;
     if (!due || circuit.tried_at_probe < state.circuits[due->pattern].tried_at_probe)
       due = std::move(candidate);
   }
@@ -194,8 +204,6 @@ CircuitState CircuitTracker::head_state(size_t pattern, HeadId head) const {
   if (found == ids.end()) return kDormant;
   return impl_->state.circuits[pattern].heads[static_cast<size_t>(found - ids.begin())].state;
 }
-
-int64_t CircuitTracker::context(size_t pattern) const { return impl_->setup.contexts.at(pattern); }
 
 double CircuitTracker::formed_threshold(size_t pattern) const {
   if (pattern >= impl_->setup.patterns.size())

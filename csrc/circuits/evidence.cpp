@@ -54,7 +54,7 @@ std::string emerging_text(const CircuitRules& rules, const PatternNulls& nulls) 
   if (margin)
     text = test_text("margin", *nulls.margin) +
            " and margin >= " + number(std::log(rules.emerging_selectivity)) + " nats or " +
-           selectivity;
+           selectivity + ", and selectivity >= " + number(std::sqrt(rules.emerging_selectivity));
   if (mass)
     text += (margin ? ", or " : "") + test_text("mass", *nulls.mass) + " and " + selectivity;
   if (margin || mass) return text;
@@ -99,6 +99,8 @@ void validate_rules(const CircuitRules& rules) {
           rules.leave_fraction, "above 0 and at most 1");
   require(rules.class_at_256 > 0 && std::isfinite(rules.class_at_256), "class_at_256",
           rules.class_at_256, "finite and above 0");
+  require(rules.settle_probes >= 0, "settle_probes", static_cast<double>(rules.settle_probes),
+          "0 or more");
   require(rules.retry_probes >= 1, "retry_probes", static_cast<double>(rules.retry_probes),
           "1 or more");
 }
@@ -118,7 +120,8 @@ HeadEvidence weigh(const TrackerSetup& setup, const ProbeEvidence& probe, size_t
   const Answer selective = at_least(figures.selectivity, rules.emerging_selectivity);
   if (nulls) {
     const Answer effect =
-        either(at_least(figures.margin, std::log(rules.emerging_selectivity)), selective);
+        both(at_least(figures.selectivity, std::sqrt(rules.emerging_selectivity)),
+             either(at_least(figures.margin, std::log(rules.emerging_selectivity)), selective));
     evidence.margin = beats(nulls->margin, head, effect);
     evidence.mass = beats(nulls->mass, head, selective);
   }

@@ -59,7 +59,7 @@ std::vector<Pattern> standard_patterns() {
   using enum BehaviourMetric;
   const TargetFunction first = [](Tokens, int64_t) { return Positions{0}; };
   return {
-      {"induction", after_occurrences(1), 50, kPermuteTargets, kPlantedLoss},
+      {"induction", after_occurrences(1), 50, kPermuteTargets, kRepeatedLoss},
       {"previous-token", at_lags(1, 1), 100, kEffectBound, kRepeatedLoss},
       {"duplicate-token", after_occurrences(0), 30, kPermuteTargets, kRepeatedLoss},
       {"first-token", first, 30, kEffectBound, kNone},

@@ -7,7 +7,7 @@
 namespace headscope::circuits {
 namespace {
 
-constexpr int kVersion = 3;
+constexpr int kVersion = 4;
 constexpr const char* kKind = "circuits";
 
 json rules_to_json(const CircuitRules& rules) {
@@ -22,6 +22,7 @@ json rules_to_json(const CircuitRules& rules) {
           {"class_at_256", rules.class_at_256},
           {"scale_to_context", rules.scale_to_context},
           {"previous_token_by_class", rules.previous_token_by_class},
+          {"settle_probes", rules.settle_probes},
           {"retry_probes", rules.retry_probes}};
 }
 
@@ -49,11 +50,12 @@ std::vector<HeadId> ids_from_json(const json& list) {
 }
 
 json moment_to_json(const Moment& moment) {
-  return json::array({moment.step, moment.tokens, moment.after});
+  return json::array({moment.step, moment.tokens, moment.after, moment.probe});
 }
 
 Moment moment_from_json(const json& list) {
-  return {list.at(0).get<int64_t>(), list.at(1).get<double>(), list.at(2).get<int64_t>()};
+  return {list.at(0).get<int64_t>(), list.at(1).get<double>(), list.at(2).get<int64_t>(),
+          list.at(3).get<int64_t>()};
 }
 
 json streak_to_json(const Streak& streak) {
@@ -96,7 +98,11 @@ json circuit_to_json(const CircuitLife& circuit) {
           {"judged_heads", ids_to_json(circuit.judged_heads)},
           {"tried_at_probe", circuit.tried_at_probe},
           {"attempts", circuit.attempts},
+          {"attempts_before", circuit.attempts_before},
           {"level_spent", circuit.level_spent},
+          {"formed_heads", ids_to_json(circuit.formed_heads)},
+          {"formed_at_probe", circuit.formed_at_probe},
+          {"changed_at_probe", circuit.changed_at_probe},
           {"not_causal_high", circuit.not_causal_high}};
 }
 
@@ -115,7 +121,11 @@ CircuitLife circuit_from_json(const json& object) {
   circuit.judged_heads = ids_from_json(object.at("judged_heads"));
   circuit.tried_at_probe = object.at("tried_at_probe").get<int64_t>();
   circuit.attempts = object.at("attempts").get<int64_t>();
+  circuit.attempts_before = object.at("attempts_before").get<int64_t>();
   circuit.level_spent = object.at("level_spent").get<double>();
+  circuit.formed_heads = ids_from_json(object.at("formed_heads"));
+  circuit.formed_at_probe = object.at("formed_at_probe").get<int64_t>();
+  circuit.changed_at_probe = object.at("changed_at_probe").get<int64_t>();
   circuit.not_causal_high = object.at("not_causal_high").get<double>();
   return circuit;
 }

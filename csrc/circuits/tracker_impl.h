@@ -38,6 +38,8 @@ struct CircuitTracker::Impl {
              std::vector<Event>& events);
   void settle(const ProbeEvidence& probe, size_t pattern, const Changes& changes,
               std::vector<Event>& events);
+  /// Dates the last change of a circuit's formed heads.
+  void note_heads(circuits::CircuitLife& circuit);
   /// A circuit most of whose heads were not in its verdict is formed again.
   void reopen(const ProbeEvidence& probe, size_t pattern, const std::vector<size_t>& formed,
               std::vector<Event>& events);

@@ -23,7 +23,7 @@ Answer any_of(const std::vector<HeadEvidence>& heads, Answer HeadEvidence::*ques
 }
 
 void keep_earliest(Moment& earliest, const Moment& moment) {
-  if (earliest.step < 0 || moment.step < earliest.step) earliest = moment;
+  if (earliest.step < 0 || moment.probe < earliest.probe) earliest = moment;
 }
 
 }  // namespace
@@ -74,8 +74,8 @@ void CircuitTracker::Impl::begin(const ProbeEvidence& probe) {
       if (!circuit.has_formed()) circuit.margin_run = circuit.mass_run = {};
     }
   }
-  state.now = {probe.step, probe.tokens, restarts ? -1 : state.now.step};
   ++state.probes;
+  state.now = {probe.step, probe.tokens, restarts ? -1 : state.now.step, state.probes};
 }
 
 std::vector<size_t> CircuitTracker::Impl::numbers_in(const CircuitLife& circuit,
@@ -130,7 +130,7 @@ bool CircuitTracker::Impl::convert(const ProbeEvidence& probe, size_t pattern, s
     const HeadLife& there = state.circuits[p].heads[head];
     if (p == pattern || there.state != kFormed) continue;
     // One that was formed there all along has not become it.
-    if (there.formed.step <= state.circuits[pattern].heads[head].formed.step) continue;
+    if (there.formed.probe <= state.circuits[pattern].heads[head].formed.probe) continue;
     const double selectivity = probe.heads[head].patterns[p].selectivity;
     if (other && !(selectivity > best)) continue;
     other = p;
@@ -184,6 +184,13 @@ void CircuitTracker::Impl::leave(const ProbeEvidence& probe, size_t pattern,
   }
 }
 
+void CircuitTracker::Impl::note_heads(CircuitLife& circuit) {
+  auto formed = heads_in(circuit, kFormed);
+  if (formed == circuit.formed_heads) return;
+  circuit.formed_heads = std::move(formed);
+  circuit.changed_at_probe = state.probes;
+}
+
 void CircuitTracker::Impl::reopen(const ProbeEvidence& probe, size_t pattern,
                                   const std::vector<size_t>& formed, std::vector<Event>& events) {
   CircuitLife& circuit = state.circuits[pattern];
@@ -209,6 +216,7 @@ void CircuitTracker::Impl::settle(const ProbeEvidence& probe, size_t pattern,
   const auto formed = numbers_in(circuit, kFormed);
   if (circuit.has_formed()) {
     if (!formed.empty()) {
+      note_heads(circuit);
       reopen(probe, pattern, formed, events);
       return;
     }
@@ -220,8 +228,11 @@ void CircuitTracker::Impl::settle(const ProbeEvidence& probe, size_t pattern,
     circuit.state = kLost;
     circuit.tried_heads.clear();
     circuit.judged_heads.clear();
+    circuit.attempts_before += circuit.attempts;
     circuit.attempts = 0;
     circuit.level_spent = 0;
+    circuit.formed_heads.clear();
+    circuit.formed_at_probe = circuit.changed_at_probe = -1;
     circuit.margin_run = circuit.mass_run = {};
   }
   const bool emerges = changes.emerging.step >= 0 || !emerging.empty();
@@ -237,6 +248,8 @@ void CircuitTracker::Impl::settle(const ProbeEvidence& probe, size_t pattern,
     circuit.formed = changes.formed;
     circuit.verified = {};
     circuit.state = kFormed;
+    circuit.formed_at_probe = state.probes;
+    note_heads(circuit);
     events.push_back(event_of(probe, pattern, kFormed, formed, circuit.formed));
   } else if (circuit.state == kEmerging && emerging.empty()) {
     circuit.emerging = {};

@@ -38,7 +38,9 @@ struct CircuitRules {
   /// Probes that must agree before any change, entering or leaving.
   int64_t probes_in_a_row = 2;
   /// Effect that `emerging` needs besides its test, as a ratio: a margin of its ln in nats, or a
-  /// selectivity. Alone where there is no test.
+  /// selectivity. With the margin's, selectivity must reach its square root: a head may prefer the
+  /// targets in its scores and yet give next to nothing to them, because it attends elsewhere.
+  /// A selectivity alone where there is no test.
   double emerging_selectivity = 2;
   /// Attention mass that `formed` needs.
   double mass_floor = 0.1;
@@ -51,6 +53,10 @@ struct CircuitRules {
   bool scale_to_context = true;
   /// `formed` in previous-token (previous_token) needs that class too, the best of the patterns.
   bool previous_token_by_class = false;
+  /// Probes for which a circuit's heads must have stayed the same before its first verification:
+  /// behaviour follows formation, and an attempt costs part of the level. One whose heads go on
+  /// changing is verified after four times as many.
+  int64_t settle_probes = 4;
   /// Fewest probes between two verifications of one circuit. Doubles with every further one since
   /// the circuit formed.
   int64_t retry_probes = 8;
@@ -135,13 +141,13 @@ class CircuitTracker {
   struct Due {
     size_t pattern;             ///< index among the tracker's patterns
     std::vector<HeadId> heads;  ///< its formed heads
-    int64_t attempt = 0;        ///< attempts on this circuit before: which held-out rows are fresh
-    double level_spent = 0;     ///< of VerdictRule::level, by these
+    int64_t attempt = 0;        ///< attempts on this pattern before: which held-out rows are fresh
+    double level_spent = 0;     ///< of VerdictRule::level, by those since the circuit formed
   };
   /// The circuit that should be verified next: formed without a verdict, with other heads than at
-  /// its last verdict, or with a verdict other than verified; and retry_probes after its last
-  /// verification. Of several the one that has waited longest. Patterns with
-  /// BehaviourMetric::kNone are never due.
+  /// its last verdict, or with a verdict other than verified; settled (settle_probes), and
+  /// retry_probes after its last verification. Of several the one that has waited longest. Patterns
+  /// with BehaviourMetric::kNone are never due.
   HEADSCOPE_API std::optional<Due> verification_due() const;
 
   /// Every circuit that has formed and has a metric, due or not.
@@ -156,8 +162,6 @@ class CircuitTracker {
 
   /// One reading for each pattern, in order.
   HEADSCOPE_API std::vector<CircuitReading> readings() const;
-  /// T that a pattern's threshold scales with.
-  HEADSCOPE_API int64_t context(size_t pattern) const;
   /// State of one head in a pattern's circuit.
   HEADSCOPE_API CircuitState head_state(size_t pattern, HeadId head) const;
   /// Selectivity that `formed` needs for a pattern at this context.

@@ -13,7 +13,9 @@ namespace headscope {
 ///
 /// Under a budget the passes are spread over steps in sittings, and training goes on between them.
 /// Each sitting therefore begins with a pass without ablation, and enters every loss as the first
-/// baseline plus its own difference: effects compare weights of one step only.
+/// baseline plus its own difference: effects compare weights of one step only. Label sets are
+/// ranked against the circuit: a later sitting ablates it again, and enters theirs as the circuit's
+/// first losses plus their difference from it.
 class Verification {
  public:
   Verification() = default;
@@ -33,9 +35,14 @@ class Verification {
   void sit(std::vector<double> now);
   /// Losses of the pass that trial.next() names.
   void enter(std::vector<double> losses, const VerdictRule& rule);
+  /// The next pass is a label set, and the circuit's own losses at this sitting's weights are not
+  /// known; run the circuit on the same examples first.
+  bool wants_own() const;
+  void enter_own(std::vector<double> losses) { own_ = std::move(losses); }
 
  private:
   std::vector<double> now_;  // baseline of this sitting; empty: it is the first one's
+  std::vector<double> own_;  // the circuit's losses in this sitting; empty: not run
 };
 
 }  // namespace headscope

@@ -90,6 +90,8 @@ bool Ablations::sit(const ProbeSetup& probe, Verification& verification, bool wi
   verification.sit(losses_without({}, 0));
   auto next = verification.trial.next();
   while (next) {
+    if (verification.wants_own())
+      verification.enter_own(losses_without(verification.trial.heads, next->examples));
     verification.enter(losses_without(next->heads, next->examples), rule_);
     next = verification.trial.next();
     if (within_budget && !budget.allows(Budget::Work::kVerify)) break;

@@ -45,15 +45,24 @@ TEST(Emerging, FollowsTheMarginsTestNotTheSelectivity) {
   set(run, tested(3.9), tested(9));
   EXPECT_THAT(run.probes({9, 9, 9}), IsEmpty());
   set(run, tested(4.1), tested(0));
-  EXPECT_THAT(told(run.probes({1, 1}), true), ElementsAre("emerging@50"));
+  EXPECT_THAT(told(run.probes({1.5, 1.5}), true), ElementsAre("emerging@50"));
 }
 
 TEST(Emerging, NeedsTheEffectFloorBesideTheTest) {
   TrackedRun run;
   set(run, tested(9), {}, std::log(2) - .01);
-  EXPECT_THAT(run.probes({1, 1}), IsEmpty());
+  EXPECT_THAT(run.probes({1.5, 1.5}), IsEmpty());
   set(run, tested(9), {}, std::log(2));
-  EXPECT_THAT(told(run.probes({1, 1}), true), ElementsAre("emerging@40"));
+  EXPECT_THAT(told(run.probes({1.5, 1.5}), true), ElementsAre("emerging@40"));
+}
+
+// A head that spends its attention elsewhere may still prefer the targets to other keys.
+TEST(Emerging, NeedsHalfOfTheFloorInSelectivityWhateverTheMargin) {
+  TrackedRun run;
+  set(run, tested(9), {}, 5);
+  EXPECT_THAT(run.probes({.09, 1.4, 1.4}), IsEmpty());
+  EXPECT_EQ(run.circuit().margin_step, -1);
+  EXPECT_THAT(told(run.probes({1.42, 1.42}), true), ElementsAre("emerging@50"));
 }
 
 // One large score among the targets lifts the excess over the mean score, not the attention.
@@ -106,19 +115,19 @@ TEST(Emerging, HoldsWhereAProbeLacksBothTests) {
 TEST(Emerging, HoldsOnAHeadThatTheTestCouldNotRead) {
   TrackedRun run;
   set(run, tested(9), {});
-  run.probe(1);
+  run.probe(1.5);
   set(run, tested(kNaN), {});
-  run.probe(1);
+  run.probe(1.5);
   set(run, tested(9), {}, kNaN);
-  EXPECT_THAT(run.probes({1}), IsEmpty());
+  EXPECT_THAT(run.probes({1.5}), IsEmpty());
   set(run, tested(9), {});
-  EXPECT_THAT(told(run.probes({1}), true), ElementsAre("emerging@40"));
+  EXPECT_THAT(told(run.probes({1.5}), true), ElementsAre("emerging@40"));
 }
 
 TEST(Emerging, EventCarriesTheTest) {
   TrackedRun run;
   set(run, tested(5), tested(2));
-  const auto event = run.probes({1, 1}).front();
+  const auto event = run.probes({1.5, 1.5}).front();
   EXPECT_EQ(event.figures.at("margin_z"), 5);
   EXPECT_EQ(event.figures.at("critical_z"), 4);
   EXPECT_EQ(event.figures.at("p_value"), 1e-5);
@@ -126,7 +135,8 @@ TEST(Emerging, EventCarriesTheTest) {
   EXPECT_EQ(event.figures.at("null_rows"), 120);
   EXPECT_EQ(event.figures.at("mass_z"), 2);
   EXPECT_THAT(event.rule, AllOf(HasSubstr("margin z >= critical z 4"), HasSubstr("level 4e-05"),
-                                HasSubstr("margin >= 0.693147 nats or selectivity >= 2")));
+                                HasSubstr("margin >= 0.693147 nats or selectivity >= 2, and "
+                                          "selectivity >= 1.41421")));
 }
 
 TEST(Emerging, SaysWhenNoNullWasDrawn) {
@@ -154,15 +164,15 @@ TEST(Precursors, AreDatedApartByTheirUnbrokenRun) {
 TEST(Precursors, RunOnWhicheverHeadBeatsTheNull) {
   TrackedRun run;
   set(run, tested(5, 0), {});
-  run.probe(1);
+  run.probe(1.5, 1.5);
   set(run, tested(0, 5), {});
-  run.probe(1);
+  run.probe(1.5, 1.5);
   EXPECT_EQ(run.circuit().margin_step, 10);
   set(run, tested(0, kNaN), {});
-  run.probe(1);  // not known: holds
+  run.probe(1.5, 1.5);  // not known: holds
   EXPECT_EQ(run.circuit().margin_step, 10);
   set(run, tested(0, 0), {});
-  run.probe(1);
+  run.probe(1.5, 1.5);
   EXPECT_EQ(run.circuit().margin_step, -1);
 }
 
@@ -174,7 +184,7 @@ TEST(Precursors, AreFrozenOnceFormedAndFreeAgainWhenLost) {
   run.probes({60, 60});
   EXPECT_EQ(run.circuit().margin_step, 10);
   EXPECT_EQ(run.circuit().mass_step, 10);
-  run.probes({1, 1});
+  run.probes({1.5, 1.5});
   EXPECT_EQ(run.circuit().state, kLost);
   EXPECT_EQ(run.circuit().margin_step, -1);
 }
@@ -182,6 +192,7 @@ TEST(Precursors, AreFrozenOnceFormedAndFreeAgainWhenLost) {
 TEST(Precursors, BreakAtANewStretch) {
   TrackedRun run;
   set(run, tested(5), {});
+  run.heads[0].patterns[0].selectivity = 3;
   run.at(100);
   run.at(50);
   EXPECT_EQ(run.circuit().margin_step, 50);

@@ -164,6 +164,19 @@ TEST(HeadStates, AHeadFormedElsewhereIsConvertedNotLost) {
   EXPECT_THAT(converted.rule, HasSubstr("formed in self"));
 }
 
+// A run that was taken back to an earlier step: what came later has a lower step.
+TEST(HeadStates, ConvertedGoesByTheOrderOfProbesWhereStepsGoBack) {
+  TrackedRun run;
+  run.at(1000);
+  run.probes({60, 60});
+  run.heads[0].patterns[1].selectivity = 40;
+  run.step = 0;
+  run.probe(60);
+  run.probe(60);  // formed in the other pattern, at a lower step
+  ASSERT_EQ(run.head(0, 1), kFormed);
+  EXPECT_THAT(told(run.probes({10, 10}), true), ElementsAre("converted@40"));
+}
+
 TEST(HeadStates, ANewStretchKeepsStatesAndBreaksStreaks) {
   TrackedRun run;
   run.probes({60, 60});

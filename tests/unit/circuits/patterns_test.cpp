@@ -53,7 +53,7 @@ TEST(StandardPatterns, HoldAtTheStartOfARow) {
 
 TEST(StandardPatterns, NameTheirThresholdsAndMetrics) {
   std::map<std::string, std::pair<double, std::string>> want = {
-      {"induction", {50, "planted_loss"}},
+      {"induction", {50, "repeated_loss"}},
       {"previous-token", {100, "repeated_loss"}},
       {"duplicate-token", {30, "repeated_loss"}},
       {"first-token", {30, "none"}},
