@@ -102,6 +102,22 @@ std::vector<RunPart> cut(const Probes& probes, const std::vector<int64_t>& shift
   return parts;
 }
 
+/// Screens every probe by the thresholds that stand at the end.
+std::vector<ScreenedProbe> screens_of(const Probes& probes,
+                                      const std::vector<CircuitReading>& circuits) {
+  std::vector<ScreenedProbe> screens;
+  for (const auto& [probe, stretch] : probes) {
+    ScreenedProbe& screen = screens.emplace_back(ScreenedProbe{moment_of(*probe), {}});
+    screen.heads.resize(circuits.size());
+    for (size_t p = 0; p < circuits.size(); ++p)
+      for (const HeadReading& head : probe->heads)
+        if (p < head.patterns.size() &&
+            head.patterns[p].selectivity >= circuits[p].recall_threshold)
+          screen.heads[p].push_back(head.id);
+  }
+  return screens;
+}
+
 void check_shifts(const std::vector<RunPart>& parts, const std::vector<int64_t>& shifts,
                   const std::string& directory) {
   int64_t first = parts.front().begin.step, last = first;
@@ -183,6 +199,7 @@ ComparedRun read_compared_run(const std::string& directory, const std::vector<in
       {"heads", shape_text(run.heads_of_layer), "compare runs of one model shape"});
   run.definition.push_back(rules_of(run.head_events));
   run.parts = cut(probes, shifts);
+  run.screens = screens_of(probes, run.circuits);
   check_shifts(run.parts, shifts, directory);
   run.reached = run.end;
   for (const auto& part : run.parts) {

@@ -21,6 +21,13 @@ struct RunPart {
   std::vector<CircuitReading> circuits;  ///< after the last probe
 };
 
+/// Heads that a screen of one probe finds: at or above the recall threshold that the run has last
+/// calibrated.
+struct ScreenedProbe {
+  Moment at;
+  std::vector<std::vector<HeadId>> heads;  ///< by pattern; empty for one without a threshold
+};
+
 /// Something that must be the same in runs that are compared.
 struct DefinitionItem {
   std::string what;
@@ -42,6 +49,7 @@ struct ComparedRun {
   std::vector<Event> head_events;             ///< on patterns, in the order of the run
   std::vector<AblationReport> ablations;      ///< likewise
   std::vector<RunPart> parts;                 ///< at least one
+  std::vector<ScreenedProbe> screens;         ///< of every probe, in the order of the run
 
   int64_t heads() const;
 };
