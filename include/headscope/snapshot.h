@@ -281,13 +281,13 @@ struct AblationReport {
 /// kept with the run, so that later readers know what counts as above noise.
 struct NullCalibration {
   int64_t step = 0;
-  std::string batch;    ///< which rows (ScreenBatch), e.g. "planted"
-  std::string pattern;  ///< empty: of the participation ratio
-  std::string null;     ///< "permuted" or "uniform" targets; "random_tokens" of the ratio
-  int64_t context = 0;  ///< T that the screen's thresholds scaled with
-  int64_t rows = 0;     ///< that count; of the ratio its N
-  int64_t draws = 0;    ///< of the targets; of the ratio 1
-  double max = kNaN;    ///< over heads and draws
+  std::string batch = {};    ///< which rows (ScreenBatch), e.g. "planted"
+  std::string pattern = {};  ///< empty: of the participation ratio
+  std::string null = {};     ///< "permuted" or "uniform" targets; "random_tokens" of the ratio
+  int64_t context = 0;       ///< T that the screen's thresholds scaled with
+  int64_t rows = 0;          ///< that count; of the ratio its N
+  int64_t draws = 0;         ///< of the targets; of the ratio 1
+  double max = kNaN;         ///< over heads and draws
   double p99 = kNaN;
   double p95 = kNaN;
   double median = kNaN;
