@@ -62,20 +62,24 @@ class DrawnTargets {
   const std::vector<size_t>& counted() const { return counted_; }
   const ScreenTargets& targets() const { return targets_; }
 
-  /// Mean over rows of the attention on the targets of each draw; NaN if no row has any.
-  std::vector<double> means(const AttentionRows& attention) const {
-    std::vector<double> means;
+  /// Selectivity of each draw, over the rows in which it has targets; NaN if there is none.
+  ///
+  /// controls  mean attention on the controls of each counted row
+  std::vector<double> selectivities(const HeadWeights& attention,
+                                    const std::vector<double>& controls) const {
+    std::vector<double> selectivities;
     for (const auto& draw : draws_) {
-      double total = 0, rows = 0;
+      double total = 0, control = 0, rows = 0;
       for (size_t i = 0; i < counted_.size(); ++i) {
         const auto positions = draw.of_row(i);
         if (positions.empty()) continue;
         total += attention.mean(counted_[i], positions);
+        control += controls[i];
         ++rows;
       }
-      means.push_back(rows > 0 ? total / rows : kNaN);
+      selectivities.push_back(rows > 0 ? ratio_of_means(total / rows, control / rows) : kNaN);
     }
-    return means;
+    return selectivities;
   }
 
  private:
@@ -129,17 +133,18 @@ class DrawnTargets {
 
 /// A head's selectivity on its targets, and on those of each draw.
 HeadNull null_of_head(const ScreenRows& rows, const DrawnTargets& drawn,
-                      const AttentionRows& attention, std::vector<double>& pooled) {
+                      const HeadWeights& attention, std::vector<double>& pooled) {
   double target = 0, control = 0;
+  std::vector<double> controls;
   for (const size_t row : drawn.counted()) {
     target += attention.mean(row, drawn.targets().positions[row]);
-    control += attention.mean(row, rows.controls[row]);
+    controls.push_back(attention.mean(row, rows.controls[row]));
+    control += controls.back();
   }
   const auto counted = static_cast<double>(drawn.counted().size());
   HeadNull head;
   head.selectivity = ratio_of_means(target / counted, control / counted);
-  std::vector<double> values = drawn.means(attention);
-  for (double& value : values) value = ratio_of_means(value, control / counted);
+  std::vector<double> values = drawn.selectivities(attention, controls);
   const bool finite =
       std::isfinite(head.selectivity) &&
       std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
@@ -171,7 +176,7 @@ SelectivityNull calibrate_selectivity_null(const ScreenRows& rows, size_t patter
   null.rows = static_cast<int64_t>(drawn.counted().size());
   std::vector<double> pooled;
   for (int64_t h = 0; h < heads; ++h) {
-    const AttentionRows weights(rows, attention(static_cast<size_t>(h)));
+    const HeadWeights weights(rows, attention(static_cast<size_t>(h)));
     null.heads.push_back(null_of_head(rows, drawn, weights, pooled));
   }
   null.pooled = distribution_of(std::move(pooled));

@@ -21,9 +21,9 @@ inline double ratio_of_means(double target_mean, double control_mean) {
 }
 
 /// Attention of one head from every row's query.
-class AttentionRows {
+class HeadWeights {
  public:
-  AttentionRows(const ScreenRows& rows, std::span<const float> weights)
+  HeadWeights(const ScreenRows& rows, std::span<const float> weights)
       : context_(static_cast<size_t>(rows.context)), weights_(weights) {
     const size_t expected = rows.query.size() * context_;
     if (weights.size() != expected)

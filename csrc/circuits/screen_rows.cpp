@@ -44,6 +44,24 @@ ScreenRows rows_with_targets(std::span<const int64_t> first, std::span<const int
   return rows;
 }
 
+/// Empties the targets of a planted pair that does not stand alone in its row.
+void leave_ambiguous_out(std::span<const int64_t> tokens, std::span<const int64_t> pair_position,
+                         ScreenRows& rows) {
+  const auto context = static_cast<size_t>(rows.context);
+  if (tokens.size() != pair_position.size() * context)
+    refuse_rows(std::to_string(tokens.size()) + " tokens are not " +
+                std::to_string(pair_position.size()) + " rows of " + std::to_string(rows.context));
+  for (size_t r = 0; r < pair_position.size(); ++r) {
+    const auto row = tokens.subspan(r * context, context - 1);
+    const auto pair = static_cast<size_t>(pair_position[r]);
+    const auto times = [&](int64_t token) { return std::count(row.begin(), row.end(), token); };
+    if (times(row[pair]) == 1 && times(row[pair + 1]) == 1) continue;
+    for (ScreenTargets& targets : rows.patterns)
+      if (targets.pattern == "induction" || targets.pattern == "duplicate-token")
+        targets.positions[r].clear();
+  }
+}
+
 void take_ordinary_controls(ScreenRows& rows) {
   for (size_t r = 0; r < rows.query.size(); ++r) {
     auto& controls = rows.controls.emplace_back();
@@ -83,7 +101,7 @@ void draw_row_controls(ScreenRows& rows) {
 }  // namespace
 
 ScreenRows planted_screen_rows(std::span<const int64_t> pair_position, int64_t context,
-                               ScreenControls controls) {
+                               ScreenControls controls, std::span<const int64_t> tokens) {
   if (context < 16)
     refuse_rows("context must be at least 16 to tell six patterns apart, got " +
                 std::to_string(context));
@@ -93,6 +111,7 @@ ScreenRows planted_screen_rows(std::span<const int64_t> pair_position, int64_t c
     take_ordinary_controls(rows);
   else
     rows.controls.assign(query.size(), shared_reference_controls(context));
+  if (!tokens.empty()) leave_ambiguous_out(tokens, pair_position, rows);
   return rows;
 }
 
@@ -124,7 +143,7 @@ ScreenRows pattern_screen_rows(std::span<const int64_t> tokens, int64_t context,
                   "; needed is 1 <= query < " + std::to_string(context));
     const auto row = tokens.subspan(r * static_cast<size_t>(context), static_cast<size_t>(context));
     for (size_t p = 0; p < patterns.size(); ++p) {
-      auto targets = patterns[p].targets(row, q);
+      auto targets = patterns[p].targets(row.first(static_cast<size_t>(q) + 1), q);
       for (const int64_t t : targets) {
         if (t < 0 || t > q)
           refuse_rows("pattern " + patterns[p].name + " has the target " + std::to_string(t) +
@@ -141,7 +160,7 @@ std::vector<HeadReading> screen_readings(const ScreenRows& rows, std::span<const
                                          const HeadAttention& attention) {
   std::vector<HeadReading> readings;
   for (size_t h = 0; h < heads.size(); ++h) {
-    const AttentionRows weights(rows, attention(h));
+    const HeadWeights weights(rows, attention(h));
     HeadReading& reading = readings.emplace_back();
     reading.id = heads[h];
     for (const auto& pattern : rows.patterns) {

@@ -7,7 +7,7 @@
 
 #include "csrc/monitor/checked_options.h"
 #include "csrc/monitor/monitor_impl.h"
-#include "headscope/ablation_runner.h"
+#include "headscope/screen_runner.h"
 
 namespace headscope {
 
@@ -74,6 +74,8 @@ at::Tensor Monitor::observe_active(int64_t layer, const at::Tensor& q, const at:
 std::vector<AblationReport> Monitor::verify() { return impl_->verify(); }
 
 AblationResult Monitor::ablate(const AblationRequest& request) { return impl_->ablate(request); }
+
+ScreenResult Monitor::screen(const ScreenRequest& request) { return impl_->screen(request); }
 
 RunReport Monitor::report() {
   RunReport report;

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "csrc/monitor/passes/screen_runner.h"
+
 namespace headscope {
 
 Monitor::Impl::Impl(Options options_in, std::vector<std::shared_ptr<Sink>> sinks_in,
@@ -130,18 +132,30 @@ std::vector<AblationReport> Monitor::Impl::verify() {
   return ablations.verify_formed(*probe, info);
 }
 
-AblationResult Monitor::Impl::ablate(const AblationRequest& request) {
+void Monitor::Impl::refuse_now(const std::string& what) const {
   refuse_inherited();
-  const auto refuse = [](const char* what) {
-    throw std::invalid_argument(std::string("headscope ablate: ") + what);
+  const auto refuse = [&](const char* why) {
+    throw std::invalid_argument("headscope " + what + ": " + why);
   };
   if (closed) refuse("the monitor is closed");
   if (!probe) refuse("no probe is set, whose forward runs the model; call set_probe first");
   if (step_is_open)
     refuse("a step is open; call it before begin_step, or after its scope has ended");
   if (!taps.at_rest()) refuse("the model is being measured; do not call it from within forward");
+}
+
+AblationResult Monitor::Impl::ablate(const AblationRequest& request) {
+  refuse_now("ablate");
   drain();
   return ablations.ablate(*probe, request);
+}
+
+ScreenResult Monitor::Impl::screen(const ScreenRequest& request) {
+  refuse_now("screen");
+  drain();
+  CaptureInfo info = steps.current();
+  info.wall_time = wall_clock();
+  return ScreenRunner(*probe, analysis, taps, ablations, *health).run(request, info);
 }
 
 void Monitor::Impl::close(double timeout_seconds) {

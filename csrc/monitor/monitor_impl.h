@@ -32,6 +32,7 @@ struct Monitor::Impl {
   void end_step();
   std::vector<AblationReport> verify();
   AblationResult ablate(const AblationRequest& request);
+  ScreenResult screen(const ScreenRequest& request);
   StateDict state_dict();
   void load_state_dict(const StateDict& state);
   void close(double timeout_seconds);
@@ -47,6 +48,8 @@ struct Monitor::Impl {
   /// True in a child that fork() made: its one thread has none of ours, and what they had locked
   /// stays locked. Everything is inert there.
   bool inherited() const { return in_child.load(std::memory_order_relaxed); }
+  /// Throws std::invalid_argument where passes of the user's own cannot run now; `what` asks.
+  void refuse_now(const std::string& what) const;
   /// Throws std::invalid_argument in a forked child.
   void refuse_inherited() const;
 

@@ -50,6 +50,7 @@ struct Fields<CircuitReading> {
       Field("formed_threshold", &R::formed_threshold,
             {"headscope_circuit_formed_threshold_ratio", "1",
              "Selectivity that formed needs at this context length."}),
+      Field("recall_threshold", &R::recall_threshold),
       Field("critical_margin_z", &R::critical_margin_z,
             {"headscope_circuit_critical_margin_z", "standard deviations",
              "Family-wise critical value of the match margin, the last that was resolved.",
@@ -81,6 +82,18 @@ struct Fields<CircuitReading> {
       Field("verified_tokens", &R::verified_tokens,
             {"headscope_circuit_verified_tokens", "tokens",
              "Tokens seen when ablation verified the circuit.", kNotReached}));
+};
+
+template <>
+struct Fields<NullCalibration> {
+  using R = NullCalibration;
+  static constexpr std::string_view kName = "NullCalibration";
+  static constexpr auto kTable = std::tuple(
+      Field("step", &R::step), Field("batch", &R::batch), Field("pattern", &R::pattern),
+      Field("null", &R::null), Field("context", &R::context), Field("rows", &R::rows),
+      Field("draws", &R::draws), Field("max", &R::max), Field("p99", &R::p99),
+      Field("p95", &R::p95), Field("median", &R::median),
+      Field("recall_threshold", &R::recall_threshold), Field("heads_above", &R::heads_above));
 };
 
 template <>

@@ -70,6 +70,8 @@ struct AttentionSite {
 class Monitor;
 struct AblationRequest;
 struct AblationResult;
+struct ScreenRequest;
+struct ScreenResult;
 struct HealthCounters;
 
 /// One optimizer step: made by Monitor::begin_step, ends when it goes out of scope. Movable. Made
@@ -98,15 +100,15 @@ class StepScope {
 ///
 /// Threads
 ///   training thread  attach, set_probe, attach_zero_edit, detach_zero_edit, begin_step, StepScope,
-///                    verify, ablate, state_dict, load_state_dict, close
+///                    verify, ablate, screen, state_dict, load_state_dict, close
 ///   any thread       observe, StepScope::micro_batch, warn_once, report, health, url
-/// In a child that fork() makes the inherited monitor does nothing (set_probe, ablate, state_dict
-/// and load_state_dict throw); attach another one there.
+/// In a child that fork() makes the inherited monitor does nothing (set_probe, ablate, screen,
+/// state_dict and load_state_dict throw); attach another one there.
 ///
 /// Errors: attach, set_probe, attach_zero_edit and load_state_dict throw on a configuration that
-/// cannot work, ablate on whatever fails. Nothing else throws: a fault is caught, counted in
-/// Health::errors, logged the first time for each kind, and that measurement pauses for a while and
-/// comes back.
+/// cannot work, ablate and screen on whatever fails. Nothing else throws: a fault is caught,
+/// counted in Health::errors, logged the first time for each kind, and that measurement pauses for
+/// a while and comes back.
 class Monitor {
  public:
   /// Attaches a monitor with the sinks that the options name. Throws std::invalid_argument on
@@ -191,6 +193,13 @@ class Monitor {
   /// whatever the model or the loss throws.
   HEADSCOPE_API AblationResult ablate(const AblationRequest& request);
 
+  /// Screens every head on any rows, now (headscope/screen_runner.h, docs/howto/screen_cpp.md). The
+  /// nulls are kept with the run (Snapshot::calibrations), and the recall thresholds of planted
+  /// pairs stand in CircuitReading from then on. Otherwise as ablate: the host is left as it was,
+  /// and it throws. Cost: a forward of the rows, and one of as many random ones; memory of one
+  /// float for each head, query and position.
+  HEADSCOPE_API ScreenResult screen(const ScreenRequest& request);
+
   /// The run so far. Waits until earlier measurements are analysed, not until the sinks have them.
   HEADSCOPE_API RunReport report();
   /// The counters as they are now; wait-free.
@@ -213,8 +222,9 @@ class Monitor {
  private:
   friend class StepScope;
   friend class Taps;
-  /// What taps do: nothing, capture (a training step, the probe's three batches), or ablate heads.
-  enum class Mode : uint8_t { kIdle, kTrain, kProbe, kNullProbe, kRepeatProbe, kAblate };
+  /// What taps do: nothing, capture (a training step, the probe's three batches), ablate heads, or
+  /// keep rows of a screen.
+  enum class Mode : uint8_t { kIdle, kTrain, kProbe, kNullProbe, kRepeatProbe, kAblate, kScreen };
   HEADSCOPE_API at::Tensor observe_active(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                                           const at::Tensor& v, const at::Tensor& z,
                                           const AttentionCall& call);

@@ -58,6 +58,9 @@ struct SelectivityNull {
 ///   null selectivity of a draw = mean over rows of the attention on the drawn targets
 ///                                / max(mean attention on the controls, 1e-8)
 ///
+/// Both means are over the rows in which the draw has targets, so that a uniform head reads 1 where
+/// queries differ, too.
+///
 /// pattern  index among rows.patterns; one whose targets differ between rows
 /// heads    how many; attention is asked for 0 .. heads - 1, once each
 ///

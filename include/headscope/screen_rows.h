@@ -39,12 +39,16 @@ enum class ScreenControls {
 ///   local T - 6 .. T - 3
 ///
 /// pair_position  [N] p, of the planted A (InductionBatch::pair_position)
+/// tokens         [N, T] row-major. Where given, a row in which A or B stands once more before the
+///                last token does not count for induction and duplicate-token: its targets are not
+///                all there are
 ///
 /// kReference50 draws the positions once for all rows, uniform in [1, T - 1) without 0 and T - 6 ..
 /// T - 1; planted pairs are not left out, hence the reference's ceiling of 238 for induction.
 /// Throws std::invalid_argument naming the row and the value.
 HEADSCOPE_API ScreenRows planted_screen_rows(std::span<const int64_t> pair_position,
-                                             int64_t context, ScreenControls controls);
+                                             int64_t context, ScreenControls controls,
+                                             std::span<const int64_t> tokens = {});
 
 /// Rows of real text, each asked from its own query q about its first T at f (section 3b).
 ///

@@ -277,6 +277,24 @@ struct AblationReport {
   std::string reason;  ///< the verdict in words, with the number of controls it rests on
 };
 
+/// What heads reach without the structure, as a screen found it (docs/math.md section 9): it is
+/// kept with the run, so that later readers know what counts as above noise.
+struct NullCalibration {
+  int64_t step = 0;
+  std::string batch = {};    ///< which rows (ScreenBatch), e.g. "planted"
+  std::string pattern = {};  ///< empty: of the participation ratio
+  std::string null = {};     ///< "permuted" or "uniform" targets; "random_tokens" of the ratio
+  int64_t context = 0;       ///< T that the screen's thresholds scaled with
+  int64_t rows = 0;          ///< that count; of the ratio its N
+  int64_t draws = 0;         ///< of the targets; of the ratio 1
+  double max = kNaN;         ///< over heads and draws
+  double p99 = kNaN;
+  double p95 = kNaN;
+  double median = kNaN;
+  double recall_threshold = kNaN;  ///< max(2, p99); NaN for the ratio
+  int64_t heads_above = 0;  ///< heads at or above recall_threshold; of the ratio above the maximum
+};
+
 /// One pattern's circuit at one snapshot. Steps are -1 and tokens NaN until it happens.
 struct CircuitReading {
   std::string pattern;
@@ -284,6 +302,7 @@ struct CircuitReading {
   std::vector<HeadId> heads;         ///< emerging heads while emerging, formed heads after
   std::vector<HeadId> judged_heads;  ///< those that the standing verdict is about
   double formed_threshold = kNaN;    ///< selectivity x(T) that `formed` needs at this context
+  double recall_threshold = kNaN;    ///< selectivity above noise, by the last screen of the probe
   double critical_margin_z = kNaN;   ///< family-wise critical value, last that was resolved
   double best_selectivity = kNaN;    ///< of all heads, last probe
   int64_t emerging_step = -1;        ///< first of the probes in a row that made it emerging
@@ -331,10 +350,11 @@ struct Snapshot {
   std::string integral_axis;   ///< definition of pr_integral, e.g. "ln_tokens"
   std::string controls;        ///< definition of the selectivity's denominator
   std::vector<std::string> patterns;
-  std::vector<HeadReading> heads;         ///< sorted by id
-  std::vector<CircuitReading> circuits;   ///< in the order of `patterns`
-  std::vector<Event> events;              ///< new since the previous snapshot
-  std::vector<AblationReport> ablations;  ///< new since the previous snapshot
+  std::vector<HeadReading> heads;             ///< sorted by id
+  std::vector<CircuitReading> circuits;       ///< in the order of `patterns`
+  std::vector<Event> events;                  ///< new since the previous snapshot
+  std::vector<AblationReport> ablations;      ///< new since the previous snapshot
+  std::vector<NullCalibration> calibrations;  ///< new since the previous snapshot
   double sink_any = kNaN;    ///< share of heads whose first-token selectivity is at the threshold
   double sink_class = kNaN;  ///< share of heads whose class is first-token
   double repeat_gap = kNaN;  ///< repeated block: loss of copy 1 - loss of copy 2, nats (probe only)

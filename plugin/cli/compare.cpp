@@ -166,6 +166,16 @@ std::map<HeadId, std::string> heads_by(const ComparedRun& run, const std::string
   return states;
 }
 
+/// The heads that a screen of the last probe up to `place` finds; null: no screen was calibrated.
+const std::vector<HeadId>* screened_by(const ComparedRun& run, const std::string& pattern,
+                                       double place, Axis axis) {
+  if (std::isnan(run.circuit(pattern).recall_threshold)) return nullptr;
+  const std::vector<HeadId>* heads = nullptr;
+  for (const ScreenedProbe& screen : run.screens)
+    if (place_of(screen.at, axis) <= place) heads = &screen.heads.at(pattern);
+  return heads;
+}
+
 /// At which share of the run what share of the final heads could be told.
 ordered_json recall_to_json(const Runs& runs, const std::string& pattern, Axis axis) {
   ordered_json list = ordered_json::array();
@@ -189,7 +199,15 @@ ordered_json recall_to_json(const Runs& runs, const std::string& pattern, Axis a
       points.push_back({{"fraction", fraction},
                         {to_string(axis), fraction * end},
                         {"emerging_or_formed", share(emerging)},
-                        {"formed", share(formed)}});
+                        {"formed", share(formed)},
+                        {"screened", nullptr}});
+      const auto* screened = screened_by(runs[r], pattern, fraction * end, axis);
+      if (screened == nullptr) continue;
+      const auto found = [&](HeadId id) {
+        return std::find(screened->begin(), screened->end(), id) != screened->end();
+      };
+      points.back()["screened"] =
+          share(std::count_if(final_heads.begin(), final_heads.end(), found));
     }
     list.push_back({{"run", r + 1}, {"heads", final_heads.size()}, {"recall", points}});
   }

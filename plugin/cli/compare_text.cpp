@@ -150,10 +150,16 @@ std::string recall_text(const ordered_json& pattern) {
     Row& row = rows.emplace_back(Row{number_of(run["run"])});
     for (const auto& point : run["recall"])
       row.push_back(figure(point["emerging_or_formed"], "%.2g") + " / " +
-                    figure(point["formed"], "%.2g"));
+                    figure(point["formed"], "%.2g") +
+                    (point["screened"].is_null() ? "" : " / " + figure(point["screened"], "%.2g")));
   }
-  return "  Share of the final heads that were emerging or formed / formed, by share of the run\n" +
-         aligned(rows, "    ");
+  const auto has_screen = [](const ordered_json& run) {
+    return !run["recall"].back()["screened"].is_null();
+  };
+  const bool screened = std::any_of(pattern["recall"].begin(), pattern["recall"].end(), has_screen);
+  return "  Share of the final heads that were emerging or formed / formed" +
+         std::string(screened ? " / above noise in the run's own screen" : "") +
+         ", by share of the run\n" + aligned(rows, "    ");
 }
 
 std::string ablations_text(const ordered_json& pattern) {

@@ -115,6 +115,23 @@ std::vector<RunPart> cut(const std::vector<PlacedSnapshot>& snapshots,
   return parts;
 }
 
+/// Screens every probe by the thresholds that stand at the end.
+std::vector<ScreenedProbe> screens_of(const Probes& probes,
+                                      const std::vector<CircuitReading>& circuits) {
+  std::vector<ScreenedProbe> screens;
+  for (const auto& [probe, stretch] : probes) {
+    ScreenedProbe& screen = screens.emplace_back(ScreenedProbe{moment_of(*probe), {}});
+    for (size_t p = 0; p < circuits.size(); ++p) {
+      std::vector<HeadId>& found = screen.heads[circuits[p].pattern];
+      for (const HeadReading& head : probe->heads)
+        if (p < head.patterns.size() &&
+            head.patterns[p].selectivity >= circuits[p].recall_threshold)
+          found.push_back(head.id);
+    }
+  }
+  return screens;
+}
+
 void check_shifts(const std::vector<RunPart>& parts, const std::vector<int64_t>& shifts,
                   const std::string& directory) {
   int64_t first = parts.front().begin.step, last = first;
@@ -238,6 +255,7 @@ ComparedRun read_compared_run(const std::string& directory, const std::vector<in
   for (DefinitionItem& item : rules_of(run)) run.definition.push_back(std::move(item));
   run.parts = cut(placed, shifts);
   run.circuits = run.parts.back().circuits;
+  run.screens = screens_of(probes, run.circuits);
   check_shifts(run.parts, shifts, directory);
   return run;
 }

@@ -23,6 +23,13 @@ struct RunPart {
   const CircuitReading& circuit(const std::string& pattern) const;
 };
 
+/// Heads that a screen of one probe finds: at or above the recall threshold that the run has last
+/// calibrated.
+struct ScreenedProbe {
+  Moment at;
+  std::map<std::string, std::vector<HeadId>> heads;  ///< by pattern; none without a threshold
+};
+
 /// Something that must be the same in runs that are compared.
 struct DefinitionItem {
   std::string what;
@@ -44,6 +51,7 @@ struct ComparedRun {
   std::vector<Event> head_events;             ///< on patterns, in the order of the run
   std::vector<AblationReport> ablations;      ///< likewise
   std::vector<RunPart> parts;                 ///< at least one
+  std::vector<ScreenedProbe> screens;         ///< of every probe, in the order of the run
 
   int64_t heads() const;
   /// The circuit of a pattern; throws InputError when the run has none of that name.

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "headscope/built_in_sinks.h"
+#include "headscope/fields.h"
 #include "plugin/cli/commands.h"
 #include "plugin/cli/csv.h"
 #include "plugin/cli/json_text.h"
@@ -18,6 +19,7 @@ struct Line {
   const PatternReading& figures;
   const std::string& phase;        // number of the stretch; empty where the run has one only
   double formed_threshold = kNaN;  // of the probe's circuits
+  double recall_threshold = kNaN;  // of the last screen of the probe's rows
 };
 
 /// Selectivity that `formed` needs on a probe: it goes by what the query sees, which a window makes
@@ -25,6 +27,11 @@ struct Line {
 double threshold_of(const Snapshot& snapshot, size_t pattern) {
   if (snapshot.source != Source::kProbe || pattern >= snapshot.circuits.size()) return kNaN;
   return snapshot.circuits[pattern].formed_threshold;
+}
+
+double recall_threshold_of(const Snapshot& snapshot, size_t pattern) {
+  if (snapshot.source != Source::kProbe || pattern >= snapshot.circuits.size()) return kNaN;
+  return snapshot.circuits[pattern].recall_threshold;
 }
 
 template <typename Use>
@@ -41,7 +48,7 @@ void for_each_line(const RunHistory& run, const std::string& source, const Use& 
       for (size_t p = 0; p < head.patterns.size(); ++p) {
         const bool named = p < snapshot->patterns.size();
         use(Line{*snapshot, head, named ? snapshot->patterns[p] : kNoPattern, head.patterns[p],
-                 phase, threshold_of(*snapshot, p)});
+                 phase, threshold_of(*snapshot, p), recall_threshold_of(*snapshot, p)});
       }
     }
   }
@@ -64,7 +71,7 @@ std::string field(double value) {
 std::string as_csv(const RunHistory& run, const std::string& source) {
   std::string text =
       "step,tokens,source,context,layer,head,pattern,selectivity,mass,margin,margin_z,mass_z,"
-      "participation_ratio,pr_integral,formed_threshold,phase\n";
+      "participation_ratio,pr_integral,formed_threshold,recall_threshold,phase\n";
   for_each_line(run, source, [&](const Line& line) {
     text += std::to_string(line.snapshot.step) + ',' + field(line.snapshot.tokens) + ',' +
             to_string(line.snapshot.source) + ',' + std::to_string(line.snapshot.context) + ',' +
@@ -73,11 +80,18 @@ std::string as_csv(const RunHistory& run, const std::string& source) {
     for (const double value :
          {line.figures.selectivity, line.figures.mass, line.figures.margin, line.figures.margin_z,
           line.figures.mass_z, line.head.participation_ratio, line.head.pr_integral,
-          line.formed_threshold})
+          line.formed_threshold, line.recall_threshold})
       text += ',' + field(value);
     text += ',' + line.phase + '\n';
   });
   return text;
+}
+
+ordered_json calibration_to_json(const NullCalibration& null) {
+  ordered_json object;
+  for_each_field<NullCalibration>(
+      [&](const auto& field) { object[std::string(field.name)] = null.*field.member; });
+  return object;
 }
 
 std::string as_json(const RunHistory& run, const std::string& source) {
@@ -100,15 +114,19 @@ std::string as_json(const RunHistory& run, const std::string& source) {
                                   {"participation_ratio", line.head.participation_ratio},
                                   {"pr_integral", line.head.pr_integral},
                                   {"formed_threshold", line.formed_threshold},
+                                  {"recall_threshold", line.recall_threshold},
                                   {"phase", line.phase}});
   });
   answer["events"] = ordered_json::array();
   answer["ablations"] = ordered_json::array();
+  answer["calibrations"] = ordered_json::array();
   answer["circuits"] = ordered_json::array();
   for (const auto& snapshot : run.snapshots) {
     for (const auto& event : snapshot->events) answer["events"].push_back(to_json(event));
     for (const auto& report : snapshot->ablations)
       answer["ablations"].push_back(to_json(report, Lists::kWhole));
+    for (const auto& null : snapshot->calibrations)
+      answer["calibrations"].push_back(calibration_to_json(null));
     if (snapshot->circuits.empty()) continue;
     answer["circuits"] = ordered_json::array();  // as of the last snapshot that has them
     for (const auto& circuit : snapshot->circuits) answer["circuits"].push_back(to_json(circuit));

@@ -42,6 +42,16 @@ ordered_json class_counts_to_json(const RecordedScreen& recorded,
   return object;
 }
 
+/// Heads of a pattern at or above what noise reached in the run's own screen; nullopt: there is
+/// none.
+std::optional<std::vector<HeadId>> above_recall(const RecordedScreen& recorded,
+                                                const std::vector<HeadReading>& heads,
+                                                size_t pattern) {
+  const auto threshold = recorded.recall_thresholds.find(recorded.patterns[pattern].name);
+  if (threshold == recorded.recall_thresholds.end()) return std::nullopt;
+  return circuit_members(heads, pattern, threshold->second, 0);
+}
+
 ordered_json definition_to_json(const RecordedScreen& recorded, const Screen& screen) {
   ordered_json thresholds = ordered_json::object();
   for (size_t p = 0; p < recorded.patterns.size(); ++p)
@@ -53,6 +63,7 @@ ordered_json definition_to_json(const RecordedScreen& recorded, const Screen& sc
           {"phase", recorded.phase.empty() ? ordered_json() : ordered_json(recorded.phase)},
           {"class_selectivity", screen.class_threshold},
           {"formed_selectivity", thresholds},
+          {"recall_selectivity", recorded.recall_thresholds},
           {"mass_floor", screen.rules.mass_floor},
           {"previous_token_by_class", screen.rules.previous_token_by_class},
           {"sink_mass_floor", screen.rules.sink_mass_floor},
@@ -107,10 +118,13 @@ ordered_json screened_heads_to_json(const RecordedScreen& recorded, const Screen
 ordered_json answer_to_json(const RecordedScreen& recorded, const ScreenAnswer& answer) {
   const Screen& screen = answer.screen;
   ordered_json circuits = ordered_json::object(), above = ordered_json::object();
+  ordered_json recalled = ordered_json::object();
   for (size_t p = 0; p < recorded.patterns.size(); ++p) {
     ordered_json members = ordered_json::array();
     for (const HeadId id : screen.circuits[p].members) members.push_back({id.layer, id.head});
     circuits[recorded.patterns[p].name] = std::move(members);
+    if (const auto heads = above_recall(recorded, answer.batch.heads, p))
+      recalled[recorded.patterns[p].name] = heads_to_json(*heads);
     const auto counts = heads_above(answer.batch.heads, p, kAbove);
     for (size_t i = 0; i < counts.size(); ++i)
       above[recorded.patterns[p].name][kAboveNames[i]] = counts[i];
@@ -123,6 +137,7 @@ ordered_json answer_to_json(const RecordedScreen& recorded, const ScreenAnswer& 
           {"specialised", screen.specialised},
           {"sinks", sinks_to_json(screen)},
           {"heads_above", std::move(above)},
+          {"above_recall", std::move(recalled)},
           {"heads", screened_heads_to_json(recorded, answer)}};
 }
 
@@ -181,6 +196,18 @@ void append_table(std::string& text, const RecordedScreen& recorded, const Scree
   }
 }
 
+void append_above_recall(std::string& text, const RecordedScreen& recorded,
+                         const ScreenAnswer& answer) {
+  if (recorded.recall_thresholds.empty()) return;
+  text += "\nabove noise       ";
+  for (size_t p = 0; p < recorded.patterns.size(); ++p)
+    if (const auto heads = above_recall(recorded, answer.batch.heads, p))
+      append_format(text, " %s %zu (%.3g) ", recorded.patterns[p].name.c_str(), heads->size(),
+                    recorded.recall_thresholds.at(recorded.patterns[p].name));
+  while (text.ends_with(' ')) text.pop_back();
+  text += '\n';
+}
+
 void append_figures(std::string& text, const ScreenAnswer& answer) {
   const Screen& screen = answer.screen;
   text += "\nspecialised        " + share_text(screen.specialised) + " of all heads have a class";
@@ -228,6 +255,7 @@ std::string screen_to_text(const RecordedScreen& recorded, const std::vector<Scr
     text += ", T = " + std::to_string(answer.screen.context) + ", rules of " +
             answer.screen.rules.name + '\n';
     append_table(text, recorded, answer);
+    append_above_recall(text, recorded, answer);
     append_figures(text, answer);
   }
   if (stability)

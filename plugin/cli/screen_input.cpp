@@ -19,6 +19,7 @@ struct ScreenedRow {
   HeadId head;
   std::string pattern;  // with hyphens; empty: none
   double selectivity = kNaN, mass = kNaN, pr_integral = kNaN, sink_mass = kNaN;
+  double recall_threshold = kNaN;
 };
 
 std::string screened_pattern_name(std::string name) {
@@ -37,6 +38,7 @@ class ScreenedRows {
         mass_(csv.find("mass")),
         pr_integral_(csv.find("pr_integral")),
         sink_mass_(csv.find("sink_mass")),
+        recall_threshold_(csv.find("recall_threshold")),
         phase_(csv.find("phase")),
         batch_(csv.find("batch")) {
     csv.require("head");
@@ -74,6 +76,7 @@ class ScreenedRows {
     row.pattern = pattern_of_row();
     row.selectivity = screened_number(csv_.number(*selectivity_));
     if (mass_) row.mass = screened_number(csv_.number(*mass_));
+    if (recall_threshold_) row.recall_threshold = screened_number(csv_.number(*recall_threshold_));
     rows.push_back(std::move(row));
   }
 
@@ -89,7 +92,7 @@ class ScreenedRows {
   }
 
   CsvReader& csv_;
-  std::optional<size_t> step_, mass_, pr_integral_, sink_mass_, phase_, batch_;
+  std::optional<size_t> step_, mass_, pr_integral_, sink_mass_, recall_threshold_, phase_, batch_;
   std::optional<size_t> selectivity_, pattern_;
   std::vector<std::pair<std::string, size_t>> wide_;
 };
@@ -197,6 +200,8 @@ RecordedScreen read_recorded_screen(const ScreenArguments& arguments) {
     if (!std::isnan(row.pr_integral)) head.pr_integral = row.pr_integral;
     if (!std::isnan(row.sink_mass)) head.sink_mass = row.sink_mass;
     if (row.pattern.empty()) continue;
+    if (!std::isnan(row.recall_threshold))
+      screen.recall_thresholds[row.pattern] = row.recall_threshold;
     const auto pattern = std::find_if(screen.patterns.begin(), screen.patterns.end(),
                                       [&](const auto& known) { return known.name == row.pattern; });
     const auto p = static_cast<size_t>(pattern - screen.patterns.begin());

@@ -26,8 +26,9 @@ struct RecordedScreen {
   std::string phase;                   ///< of the column `phase`
   std::optional<int64_t> context;      ///< of the column `context`
   RecordedThresholds formed_thresholds;
-  int64_t rows = 0;        ///< of that step
-  int64_t skipped = 0;     ///< selectivities among them that are empty or not finite
+  RecordedThresholds recall_thresholds;  ///< of that step
+  int64_t rows = 0;                      ///< of that step
+  int64_t skipped = 0;                   ///< selectivities among them that are empty or not finite
   int64_t superseded = 0;  ///< after which another of the same batch, head and pattern came
   // Rows of the file that are not of what is screened.
   int64_t other_sources = 0, other_phases = 0, other_steps = 0;
@@ -35,7 +36,7 @@ struct RecordedScreen {
 
 /// Reads a file of columns layer, head and either pattern, selectivity (one row for each pattern,
 /// what `history` prints) or a column of selectivities for each standard pattern; optionally step,
-/// mass, pr_integral, sink_mass, phase, context, formed_threshold, source, batch.
+/// mass, pr_integral, sink_mass, phase, context, formed_threshold, recall_threshold, source, batch.
 ///
 /// The step is the one asked for, or the largest of the last row's phase. Throws InputError naming
 /// file, line, column and value.

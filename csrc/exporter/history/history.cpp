@@ -223,6 +223,7 @@ class History : public Sink {
     const int64_t id = database.last_row_id();
     write_events(database, snapshot, id);
     write_ablations(database, snapshot, id);
+    write_calibrations(database, snapshot, id);
   }
 
   static void write_events(Database& database, const Snapshot& snapshot, int64_t id) {
@@ -256,6 +257,23 @@ class History : public Sink {
           .bind(6, std::string_view(to_string(report.verdict)))
           .bind(7, report.effect)
           .bind(8, std::string_view(to_json(report)))
+          .run();
+    }
+  }
+
+  static void write_calibrations(Database& database, const Snapshot& snapshot, int64_t id) {
+    Statement insert = database.prepare(
+        "INSERT INTO calibration (snapshot, ordinal, step, batch, pattern, recall_threshold, "
+        "detail) VALUES (?, ?, ?, ?, ?, ?, ?)");
+    for (size_t i = 0; i < snapshot.calibrations.size(); ++i) {
+      const NullCalibration& null = snapshot.calibrations[i];
+      insert.bind(1, id)
+          .bind(2, static_cast<int64_t>(i))
+          .bind(3, null.step)
+          .bind(4, std::string_view(null.batch))
+          .bind(5, std::string_view(null.pattern))
+          .bind(6, null.recall_threshold)
+          .bind(7, std::string_view(to_json(null)))
           .run();
     }
   }

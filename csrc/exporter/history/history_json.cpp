@@ -120,6 +120,12 @@ AblationReport ablation_from_json(const std::string& text) {
   return parse(text, "an ablation", record_of<AblationReport>);
 }
 
+std::string to_json(const NullCalibration& calibration) { return dump(object_of(calibration)); }
+
+NullCalibration calibration_from_json(const std::string& text) {
+  return parse(text, "a null calibration", record_of<NullCalibration>);
+}
+
 std::string to_json(const std::vector<CircuitReading>& circuits) {
   Json list = Json::array();
   for (const CircuitReading& circuit : circuits) list.push_back(object_of(circuit));

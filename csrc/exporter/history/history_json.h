@@ -12,12 +12,14 @@ namespace headscope::exporter {
 /// "-Infinity". Reading throws std::runtime_error that says what is wrong with the text.
 std::string to_json(const Event& event);
 std::string to_json(const AblationReport& report);
+std::string to_json(const NullCalibration& calibration);
 std::string to_json(const std::vector<CircuitReading>& circuits);
 std::string to_json(const Health& health);
 std::string to_json(const std::vector<std::string>& names);
 
 Event event_from_json(const std::string& text);
 AblationReport ablation_from_json(const std::string& text);
+NullCalibration calibration_from_json(const std::string& text);
 std::vector<CircuitReading> circuits_from_json(const std::string& text);
 Health health_from_json(const std::string& text);
 std::vector<std::string> names_from_json(const std::string& text);

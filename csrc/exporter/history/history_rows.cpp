@@ -47,6 +47,9 @@ std::shared_ptr<Snapshot> read_snapshot(Database& database, const Statement& row
     read_details(database, "ablation", id, [&](const std::string& detail) {
       snapshot->ablations.push_back(ablation_from_json(detail));
     });
+    read_details(database, "calibration", id, [&](const std::string& detail) {
+      snapshot->calibrations.push_back(calibration_from_json(detail));
+    });
     return snapshot;
   } catch (const SqliteError&) {
     throw;

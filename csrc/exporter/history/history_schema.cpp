@@ -63,6 +63,17 @@ CREATE TABLE ablation (
   PRIMARY KEY (snapshot, ordinal)
 ) WITHOUT ROWID;
 
+CREATE TABLE calibration (
+  snapshot INTEGER NOT NULL REFERENCES snapshot (id),
+  ordinal INTEGER NOT NULL,
+  step INTEGER NOT NULL,
+  batch TEXT NOT NULL,
+  pattern TEXT NOT NULL,
+  recall_threshold REAL,
+  detail TEXT NOT NULL,
+  PRIMARY KEY (snapshot, ordinal)
+) WITHOUT ROWID;
+
 CREATE VIEW superseded_snapshot AS
   SELECT s.* FROM snapshot s WHERE EXISTS (
     SELECT 1 FROM stretch t WHERE t.id > s.stretch AND t.supersedes_from <= s.step);
@@ -73,6 +84,8 @@ CREATE VIEW current_event AS
   SELECT e.* FROM event e JOIN current_snapshot s ON s.id = e.snapshot;
 CREATE VIEW current_ablation AS
   SELECT a.* FROM ablation a JOIN current_snapshot s ON s.id = a.snapshot;
+CREATE VIEW current_calibration AS
+  SELECT c.* FROM calibration c JOIN current_snapshot s ON s.id = c.snapshot;
 )sql";
 
 }  // namespace

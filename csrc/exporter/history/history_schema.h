@@ -12,7 +12,7 @@ namespace headscope::exporter {
 inline constexpr int64_t kFromTheStart = std::numeric_limits<int64_t>::min();
 
 inline constexpr char kHistoryFile[] = "history.sqlite";
-inline constexpr int kHistoryVersion = 1;
+inline constexpr int kHistoryVersion = 2;
 
 /// Where a run directory keeps its history.
 std::string history_path(const std::string& run_dir);

@@ -350,6 +350,7 @@ void Analysis::finish(Snapshot snapshot) {
   snapshot.events = std::exchange(pending_events_, {});
   snapshot.ablations = std::exchange(pending_ablations_, {});
   if (snapshot.circuits.empty() && tracker_) snapshot.circuits = tracker_->readings();
+  calibrations_.enter(snapshot);
   snapshot.health = health_->read();
   if (!snapshot.heads.empty()) {
     auto shared = std::make_shared<const Snapshot>(snapshot);
@@ -378,7 +379,8 @@ void Analysis::take_event(Event event) {
 
 void Analysis::flush(const CaptureInfo& info) {
   const std::scoped_lock lock(mutex_);
-  if (pending_events_.empty() && pending_ablations_.empty()) return;
+  if (pending_events_.empty() && pending_ablations_.empty() && calibrations_.pending.empty())
+    return;
   // No reading belongs to this moment: events and ablations alone.
   Capture nothing;
   nothing.context = plan_ ? plan_->context : 0;
@@ -401,6 +403,7 @@ std::shared_ptr<const Snapshot> Analysis::last_probe() const {
 void Analysis::report(RunReport& report) const {
   const std::scoped_lock lock(mutex_);
   if (tracker_) report.circuits = tracker_->readings();
+  calibrations_.mark(report.circuits);
   report.events = events_;
   report.events.insert(report.events.end(), pending_events_.begin(), pending_events_.end());
   report.ablations = ablations_;
@@ -420,6 +423,7 @@ std::string Analysis::save() const {
   state.pending_events = pending_events_;
   state.ablations = ablations_;
   state.pending_ablations = pending_ablations_;
+  state.calibrations = calibrations_;
   state.integral_axis = to_string(options_.integral.axis);
   state.probe_definition = probe_definition_;
   state.probe_heads = probe_heads_;
@@ -459,6 +463,7 @@ void Analysis::load(const std::string& bytes, int64_t next_step) {
   pending_events_ = std::move(state.pending_events);
   ablations_ = std::move(state.ablations);
   pending_ablations_ = std::move(state.pending_ablations);
+  calibrations_ = std::move(state.calibrations);
   last_train_.reset();
   last_probe_.reset();
   if (!state.last_probe_heads.empty()) {

@@ -37,6 +37,9 @@ class Analysis {
   /// Enters the outcome of an ablation; it travels with the next snapshot.
   void take_ablation(const AblationReport& report, double tokens, double wall_time);
 
+  /// Enters what a screen has calibrated; it travels with the next snapshot (calibrations.h).
+  void take_calibrations(const std::vector<NullCalibration>& nulls, bool standing);
+
   /// Enters an event of the schedule's; it travels with the next snapshot.
   void take_event(Event event);
 
@@ -102,6 +105,7 @@ class Analysis {
   std::vector<Event> pending_events_;     // for the next snapshot
   std::vector<AblationReport> ablations_;
   std::vector<AblationReport> pending_ablations_;
+  Calibrations calibrations_;
   std::shared_ptr<const Snapshot> last_probe_, last_train_;
   int64_t segment_ = 0;
   int64_t segment_start_ = -1;

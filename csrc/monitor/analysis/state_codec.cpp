@@ -76,6 +76,9 @@ void from_json(const json& in, Event& event) { read_object(in, event); }
 void to_json(json& out, const AblationReport& report) { out = object_of(report); }
 void from_json(const json& in, AblationReport& report) { read_object(in, report); }
 
+void to_json(json& out, const NullCalibration& null) { out = object_of(null); }
+void from_json(const json& in, NullCalibration& null) { read_object(in, null); }
+
 void to_json(json& out, const PatternReading& r) { out = figure_list(r, kPatternSlots); }
 void from_json(const json& in, PatternReading& r) { read_figures(in, kPatternSlots, r); }
 
@@ -118,6 +121,8 @@ std::string encode(const AnalysisState& state) {
                     {"pending_events", state.pending_events},
                     {"ablations", state.ablations},
                     {"pending_ablations", state.pending_ablations},
+                    {"pending_calibrations", state.calibrations.pending},
+                    {"recall_thresholds", state.calibrations.recall_thresholds},
                     {"last_probe_heads", state.last_probe_heads}};
   const std::vector<uint8_t> bytes = json::to_cbor(out);
   return {bytes.begin(), bytes.end()};
@@ -151,6 +156,8 @@ AnalysisState decode(const std::string& bytes) {
     in.at("pending_events").get_to(state.pending_events);
     in.at("ablations").get_to(state.ablations);
     in.at("pending_ablations").get_to(state.pending_ablations);
+    in.at("pending_calibrations").get_to(state.calibrations.pending);
+    in.at("recall_thresholds").get_to(state.calibrations.recall_thresholds);
     in.at("last_probe_heads").get_to(state.last_probe_heads);
     return state;
   } catch (const std::exception& error) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/monitor/analysis/calibrations.h"
 #include "csrc/monitor/analysis/verification.h"
 #include "headscope/snapshot.h"
 #include "headscope/trajectory.h"
@@ -28,6 +29,7 @@ struct AnalysisState {
   std::string specialisation;  ///< SpecialisationTracker::save()
   std::vector<Event> events, pending_events;
   std::vector<AblationReport> ablations, pending_ablations;
+  Calibrations calibrations;
   std::vector<HeadReading> last_probe_heads;  ///< without eigenvalues
 };
 

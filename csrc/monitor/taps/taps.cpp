@@ -29,6 +29,10 @@ at::Tensor Taps::observe(const TappedCall& tapped) {
   const Mode now = mode_.load(std::memory_order_relaxed);
   if (!wants_call(now)) return z;
   if (now == Mode::kAblate) return ablation_->observe(tapped.layer, z);
+  if (now == Mode::kScreen) {
+    screened_->take(tapped);
+    return z;
+  }
   if (measure::is_captured(z)) {
     // What is recorded now would run again at every replay.
     health_.taps_skipped.fetch_add(1, std::memory_order_relaxed);
@@ -164,6 +168,7 @@ Taps::Pass::Pass(Taps& taps) : taps_(taps) { taps_.pass_thread_.store(std::this_
 Taps::Pass::~Pass() {
   taps_.idle();
   taps_.ablation_ = nullptr;
+  taps_.screened_ = nullptr;
 }
 
 void Taps::Pass::begin_probe(int64_t context) {
@@ -179,6 +184,11 @@ void Taps::Pass::expect_chunk(size_t chunk) {
 void Taps::Pass::ablate(HeadAblation& ablation) {
   taps_.ablation_ = &ablation;
   taps_.set_mode(Mode::kAblate);
+}
+
+void Taps::Pass::screen(RowAttention& rows) {
+  taps_.screened_ = &rows;
+  taps_.set_mode(Mode::kScreen);
 }
 
 at::Tensor Taps::Pass::forward(const ForwardFunction& forward, const at::Tensor& tokens) {

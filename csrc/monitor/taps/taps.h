@@ -17,6 +17,7 @@
 #include "csrc/monitor/taps/call_watch.h"
 #include "csrc/monitor/taps/capture.h"
 #include "csrc/monitor/taps/head_ablation.h"
+#include "csrc/monitor/taps/row_attention.h"
 #include "csrc/monitor/taps/tapped_call.h"
 #include "headscope/monitor.h"
 
@@ -76,6 +77,8 @@ class Taps {
     void expect_repeat() { taps_.set_mode(Monitor::Mode::kRepeatProbe); }
     /// From now on z comes back as `ablation` makes it, which must outlive the pass.
     void ablate(HeadAblation& ablation);
+    /// From now on `rows` keeps what it asks for of every call; it must outlive the pass.
+    void screen(RowAttention& rows);
     /// One forward of the user's, announced to the watch.
     at::Tensor forward(const ForwardFunction& forward, const at::Tensor& tokens);
 
@@ -112,6 +115,7 @@ class Taps {
   std::atomic<std::thread::id> pass_thread_{};
   size_t probe_chunk_ = 0;
   HeadAblation* ablation_ = nullptr;
+  RowAttention* screened_ = nullptr;
 
   std::mutex mutex_;  // guards what follows
   std::shared_ptr<Capture> capture_;

@@ -76,7 +76,7 @@ TEST(HistoryErrors, ANewerSchema) {
   const TemporaryDirectory directory;
   make_history(directory.path(), "PRAGMA user_version = 99");
   const auto complains = ThrowsMessage<std::runtime_error>(
-      AllOf(HasSubstr("schema version 99"), HasSubstr("knows version 1")));
+      AllOf(HasSubstr("schema version 99"), HasSubstr("knows version 2")));
   EXPECT_THAT([&] { open(directory.path()); }, complains);
   EXPECT_THAT([&] { read_history(directory.path()); }, complains);
 }

@@ -79,6 +79,7 @@ inline std::vector<CircuitReading> sample_circuits(const SampleShape& shape, int
   CircuitReading& induction = circuits.front();
   induction.state = CircuitState::kFormed;
   induction.heads = {{1, 4}, {1, 6}};
+  induction.recall_threshold = 2.75;
   induction.critical_margin_z = 3.7;
   induction.emerging_step = step - 20;
   induction.margin_step = step - 20;
@@ -101,6 +102,22 @@ inline Event sample_event(int64_t step) {
   event.figures = {{"selectivity", 61.5}, {"threshold", 50.0}, {"p_value", kNaN}};
   event.rule = "selectivity >= 50 and mass >= 0.1 on 2 probes in a row";
   return event;
+}
+
+inline NullCalibration sample_calibration(int64_t step) {
+  return {.step = step,
+          .batch = "planted",
+          .pattern = "induction",
+          .null = "permuted",
+          .context = 256,
+          .rows = 2000,
+          .draws = 100,
+          .max = 482.3,
+          .p99 = 2.75,
+          .p95 = 1.0 / 3,
+          .median = kNaN,
+          .recall_threshold = 2.75,
+          .heads_above = 31};
 }
 
 inline AblationReport sample_ablation(int64_t step) {
@@ -181,6 +198,7 @@ inline Snapshot sample_snapshot(int64_t step = 600, Source source = Source::kPro
     snapshot.circuits = sample_circuits(shape, step);
     snapshot.events = {sample_event(step)};
     snapshot.ablations = {sample_ablation(step)};
+    snapshot.calibrations = {sample_calibration(step)};
     snapshot.sink_any = 0.125;
     snapshot.repeat_gap = 1.75;
     snapshot.sink_class = 0.0625;

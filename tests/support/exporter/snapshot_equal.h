@@ -91,6 +91,7 @@ inline void expect_same(const Snapshot& got, const Snapshot& want,
   expect_same_list(got.circuits, want.circuits, where + ".circuits");
   expect_same_list(got.events, want.events, where + ".events");
   expect_same_list(got.ablations, want.ablations, where + ".ablations");
+  expect_same_list(got.calibrations, want.calibrations, where + ".calibrations");
 }
 
 }  // namespace headscope::testing

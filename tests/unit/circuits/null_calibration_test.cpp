@@ -50,6 +50,26 @@ TEST(SelectivityNull, IsOneForAUniformHead) {
   }
 }
 
+// A permuted target beyond a row's query is dropped, so that short rows enter a draw less often.
+TEST(SelectivityNull, IsOneForAUniformHeadAtDifferentQueries) {
+  std::vector<int64_t> first, query;
+  for (int64_t r = 0; r < 40; ++r) {
+    query.push_back(20 + 5 * r);
+    first.push_back(query.back() - 12);
+  }
+  const auto rows = natural_screen_rows(first, query, 256, ScreenControls::kOrdinary);
+  std::vector<float> weights(40 * 256);
+  for (size_t r = 0; r < 40; ++r)
+    for (int64_t t = 0; t <= query[r]; ++t)
+      weights[r * 256 + static_cast<size_t>(t)] = 1 / static_cast<float>(query[r] + 1);
+  for (const auto targets : {NullTargets::kPermuted, NullTargets::kUniform}) {
+    const auto null = calibrate_selectivity_null(
+        rows, 0, 1, [&](size_t) { return std::span<const float>(weights); }, {.targets = targets});
+    EXPECT_NEAR(null.pooled.max, 1, 1e-5);
+    EXPECT_NEAR(null.pooled.median, 1, 1e-5);
+  }
+}
+
 TEST(SelectivityNull, APerfectHeadIsFarAboveItsOwn) {
   const auto rows = planted(40);
   std::vector<float> weights;

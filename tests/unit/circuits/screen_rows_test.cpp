@@ -51,6 +51,26 @@ TEST(PlantedScreenRows, OrdinaryControlsAreNoTargets) {
   EXPECT_EQ(rows.controls[0].back(), 249);
 }
 
+TEST(PlantedScreenRows, LeaveOutAPairThatDoesNotStandAlone) {
+  std::vector<int64_t> tokens(4 * 32);
+  std::iota(tokens.begin(), tokens.end(), 100);
+  const std::vector<int64_t> pairs = {4, 5, 6, 7};
+  for (size_t r = 0; r < 4; ++r) tokens[r * 32 + 31] = tokens[r * 32 + 4 + r];
+  tokens[1 * 32 + 20] = tokens[1 * 32 + 5];  // a second A
+  tokens[2 * 32 + 20] = tokens[2 * 32 + 7];  // a second B
+  const auto rows = planted_screen_rows(pairs, 32, kOrdinary, tokens);
+  for (const char* pattern : {"induction", "duplicate-token"}) {
+    EXPECT_EQ(targets_of(rows, pattern, 0).size(), 1u);
+    EXPECT_TRUE(targets_of(rows, pattern, 1).empty());
+    EXPECT_TRUE(targets_of(rows, pattern, 2).empty());
+    EXPECT_EQ(targets_of(rows, pattern, 3).size(), 1u);
+  }
+  EXPECT_THAT(targets_of(rows, "previous-token", 1), ElementsAre(30));
+  EXPECT_THAT(error_of<std::invalid_argument>(
+                  [&] { planted_screen_rows(pairs, 32, kOrdinary, std::span(tokens).first(96)); }),
+              HasSubstr("96 tokens are not 4 rows of 32"));
+}
+
 // numpy's RandomState(0), as published.
 TEST(PlantedScreenRows, ShareTheReferencesControls) {
   const auto rows = planted_screen_rows(std::vector<int64_t>{173, 20}, 256, kReference50);

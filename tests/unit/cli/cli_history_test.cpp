@@ -136,6 +136,32 @@ TEST_F(CliHistory, GivesScreenTheThresholdsOfAWindow) {
       screened("reference", {})["definition"]["formed_selectivity"]["induction"]["at_context"], 50);
 }
 
+TEST_F(CliHistory, GivesScreenTheRecallThresholdOfTheRunsOwnScreen) {
+  Snapshot snapshot = windowed_probe(1);
+  snapshot.circuits[0].recall_threshold = 2.5;
+  snapshot.heads[0].patterns[0].selectivity = 2.5;
+  snapshot.heads.push_back(snapshot.heads[0]);
+  snapshot.heads[1].id = {0, 1};
+  snapshot.heads[1].patterns[0].selectivity = 2.4;
+  snapshot.calibrations = {{.step = 1, .pattern = "induction", .recall_threshold = 2.5}};
+  const auto sink = open_history({.run_dir = folder_.path(), .facts = {}, .log = {}});
+  sink->publish(std::make_shared<const Snapshot>(snapshot));
+  sink->close();
+  const auto file = saved(cli::history({.run_dir = folder_.path()}));
+  cli::ScreenArguments arguments{.file = file, .step = {}, .context = {}, .top = {}, .json = true};
+  const auto found = nlohmann::json::parse(cli::screen(arguments));
+  EXPECT_EQ(found["definition"]["recall_selectivity"],
+            nlohmann::json::parse(R"({"induction": 2.5})"));
+  EXPECT_EQ(found["screens"][0]["above_recall"],
+            nlohmann::json::parse(R"({"induction": [[0, 0]]})"));
+  arguments.json = false;
+  EXPECT_THAT(cli::screen(arguments),
+              ::testing::HasSubstr("above noise        induction 1 (2.5)\n"));
+  const auto all = nlohmann::json::parse(cli::history({.run_dir = folder_.path(), .json = true}));
+  EXPECT_EQ(all["calibrations"][0]["recall_threshold"], 2.5);
+  EXPECT_EQ(all["readings"][0]["recall_threshold"], 2.5);
+}
+
 TEST_F(CliHistory, NamesThePhasesOfARunThatCountsStepsAnew) {
   const auto sink = open_history({.run_dir = folder_.path(), .facts = {}, .log = {}});
   double clock = 1e9, participation_ratio = 3;
@@ -170,7 +196,7 @@ TEST_F(CliHistory, LeavesOutWhatWasNotMeasured) {
   record();
   const auto text = cli::history({.run_dir = folder_.path()});
   EXPECT_THAT(text, StartsWith("step,tokens,source,context,layer,head,pattern,selectivity,"));
-  EXPECT_THAT(text, HasSubstr("\n3,3000,probe,256,1,4,induction,60,,,,,4,,,\n"));
+  EXPECT_THAT(text, HasSubstr("\n3,3000,probe,256,1,4,induction,60,,,,,4,,,,\n"));
   EXPECT_THAT(text, Not(HasSubstr("nan")));
 }
 

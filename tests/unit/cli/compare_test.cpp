@@ -66,6 +66,21 @@ TEST_F(Compare, TellsWhenTheFinalHeadsCouldBeTold) {
   EXPECT_EQ(half["formed"], .5);
 }
 
+TEST_F(Compare, ScreensEarlierProbesByTheRecallThresholdOfTheRun) {
+  const auto calibrated = [](Snapshot& snapshot) {
+    if (snapshot.step > 20) snapshot.circuits[0].recall_threshold = 3;
+  };
+  const auto found = answer({.runs = {record("a",
+                                             {{{0, 1}, {1, 3, 3, 3, 3, 60, 60, 60, 60, 60}},
+                                              {{1, 0}, {2.9, 60, 60, 60, 60, 60, 60, 60, 60, 60}}},
+                                             calibrated)}});
+  const auto& points = found["patterns"][0]["recall"][0]["recall"];
+  EXPECT_EQ(points[3]["screened"], 0) << "step 10, both below";
+  EXPECT_EQ(points[4]["screened"], 1) << "step 20, both at or above";
+  const auto none = answer({.runs = {record("b", kTwoHeads)}})["patterns"][0]["recall"][0];
+  EXPECT_TRUE(none["recall"][5]["screened"].is_null());
+}
+
 TEST_F(Compare, RanksHeadsByTheirIntegrals) {
   const auto reversed = [](Snapshot& snapshot) {
     for (auto& head : snapshot.heads) head.pr_integral = -head.pr_integral;

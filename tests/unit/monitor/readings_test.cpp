@@ -115,6 +115,73 @@ TEST(TrainReadings, AUniformHeadReadsOneAtAnyContext) {
   }
 }
 
+/// Rows whose second half repeats the first: from each query of it one successor, T / 2 - 1 back.
+struct RepeatedRows {
+  static constexpr int64_t kRows = 4, kTokens = 64;
+  at::Tensor ids = at::arange(kTokens / 2, at::kLong).repeat({kRows, 2});
+  std::vector<TrainPlan> plans{plan_train(kRows, kTokens, ids, standard_patterns(), 16, 3)};
+
+  /// A share m of heads 0, 1 and 2 on the targets of induction, previous-token and first-token, the
+  /// rest on all other keys alike.
+  std::vector<HeadReading> read(double m) const {
+    at::Tensor bias = at::zeros({kRows, kHeads, kTokens, kTokens});
+    for (int64_t query = 1; query < kTokens; ++query) {
+      const double score = std::log(m / (1 - m) * static_cast<double>(query));
+      const int64_t successor = query - kTokens / 2 + 1;
+      if (successor > 0) bias.select(1, 0).select(1, query).select(1, successor) = score;
+      bias.select(1, 1).select(1, query).select(1, query - 1) = score;
+      bias.select(1, 2).select(1, query).select(1, 0) = score;
+    }
+    LayerCapture layer;
+    const at::Tensor zero = at::zeros({kRows, kHeads, kTokens, 2});
+    layer.attention.push_back(attention_mass(zero, zero, plans[0].rows, plans[0].targets,
+                                             plans[0].offsets, plans[0].groups, {.bias = bias}));
+    layer.plan_of.push_back(0);
+    auto readings = blank();
+    read_train_attention(layer, plans, standard_patterns(), readings);
+    return readings;
+  }
+
+  /// Mean over the sampled queries that have a target and a control of `pattern`.
+  template <typename Figure>
+  double over_rows(size_t pattern, const Figure& figure) const {
+    double sum = 0;
+    int64_t counted = 0;
+    for (int64_t i = 0; i < plans[0].rows.numel(); ++i) {
+      const size_t entry = static_cast<size_t>(i) * kPatterns + pattern;
+      if (plans[0].target_count[entry] == 0 || plans[0].control_count[entry] == 0) continue;
+      sum += figure(static_cast<double>(plans[0].rows.const_data_ptr<int64_t>()[i]));
+      ++counted;
+    }
+    return sum / static_cast<double>(counted);
+  }
+};
+
+TEST(TrainReadings, APerfectHeadReadsItsFormula) {
+  const RepeatedRows rows;
+  const double m = .9;
+  const auto readings = rows.read(m);
+  const std::pair<size_t, size_t> followed[] = {{0, 0}, {1, 1}, {2, 3}};  // head, pattern
+  for (const auto& [head, pattern] : followed) {
+    const PatternReading& own = readings[head].patterns[pattern];
+    const double beside = rows.over_rows(pattern, [&](double query) { return (1 - m) / query; });
+    // Natural induction states the mass beyond the lag-matched key's.
+    EXPECT_NEAR(own.mass, pattern == 0 ? m - beside : m, 1e-6) << pattern;
+    EXPECT_NEAR(own.control_mass, beside, 1e-7) << pattern;
+    EXPECT_NEAR(own.selectivity * beside / m, 1, 1e-5) << pattern;
+    EXPECT_NEAR(own.margin,
+                rows.over_rows(pattern, [&](double q) { return std::log(m / (1 - m) * q); }), 1e-4);
+  }
+  EXPECT_NEAR(readings[2].sink_mass, m, .05);
+}
+
+TEST(TrainReadings, AHeadWithAllItsMassOnTheTargetReadsTheCeiling) {
+  const auto readings = RepeatedRows{}.read(1 - 1e-16);
+  EXPECT_NEAR(readings[0].patterns[0].selectivity, 1e8, 1e3);
+  EXPECT_NEAR(readings[1].patterns[1].selectivity, 1e8, 1e3);
+  EXPECT_NEAR(readings[2].patterns[3].selectivity, 1e8, 1e3);
+}
+
 // Mass m on the one target of each query and the rest shared by all other keys: selectivity is
 // m / (1 - m) times the keys beside, beyond T - 1 once m > 1/2.
 TEST(ProbeReadings, APerfectHeadReadsItsFormula) {

@@ -26,6 +26,8 @@ AnalysisState sample_state() {
   report.control_sets = {{{1, 0}}, {{1, 5}}};
   report.verdict = CircuitState::kVerified;
   state.pending_ablations = {report};
+  state.calibrations.pending = {{.step = 7, .pattern = "induction", .p99 = 2.5}};
+  state.calibrations.recall_thresholds = {{"induction", 1.0 / 3}};
   HeadReading reading;
   reading.id = {1, 2};
   reading.patterns.resize(2);
@@ -46,6 +48,8 @@ TEST(StateCodec, RoundTripsBitForBit) {
   EXPECT_TRUE(std::isnan(state.trajectories.at({1, 2})[1].tokens));
   EXPECT_TRUE(std::isnan(state.events.at(0).figures.at("mass")));
   EXPECT_EQ(state.pending_ablations.at(0).verdict, CircuitState::kVerified);
+  EXPECT_EQ(state.calibrations.pending.at(0).p99, 2.5);
+  EXPECT_EQ(state.calibrations.recall_thresholds.at("induction"), 1.0 / 3);
   EXPECT_EQ(state.last_probe_heads.at(0).patterns.at(1).selectivity, 1e308);
 }
 

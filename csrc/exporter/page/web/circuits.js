@@ -44,7 +44,8 @@ function historyList(life) {
 }
 
 const bestText = (circuit) =>
-  `best ${figure(num(circuit.best_selectivity))}x, formed needs ${figure(num(circuit.formed_threshold))}x`;
+  `best ${figure(num(circuit.best_selectivity))}x, formed needs ${figure(num(circuit.formed_threshold))}x`
+  + (Number.isFinite(num(circuit.recall_threshold)) ? `, noise reaches ${figure(num(circuit.recall_threshold))}x` : "");
 
 function circuitCard(circuit, end, choose) {
   const life = lifeOf(circuit);
